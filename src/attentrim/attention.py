@@ -1,0 +1,193 @@
+"""What one controlled site computes. `control` installs this; nothing here knows how.
+
+Everything is applied between the projections of a site, where queries, keys, values and the mask are at hand: head
+gates on the heads' outputs, score masks before the softmax, weight masks after it, and uniform attention.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .errors import ControlError
+
+MASKABLE = ("eager", "sdpa")
+"""Backends whose mask is a tensor of (query, key) pairs."""
+
+
+@dataclass(eq=False)
+class SiteState:
+    """What is asked of one site. Plain attributes, so that methods own their tensors and nothing enters state_dict."""
+
+    name: str
+    config: Any
+    """The site's own config; its `_attn_implementation` names the backend."""
+    gates: Tensor | None = None
+    """[groups] or [batch, groups]: multiplies the output of each head of a group."""
+    score_mask: Tensor | None = None
+    """Bool, broadcastable to [batch, heads, query, key]: False drops the pair before the softmax."""
+    weight_mask: Tensor | None = None
+    """Broadcastable to [batch, heads, query, key]: multiplies the attention weights after the softmax."""
+    uniform: bool | Tensor = False
+    """True (or a tensor that is 1): constant attention over the keys that the site's own mask allows."""
+    seen: list[str] | None = field(default=None, repr=False)
+    """While a check runs: what was applied."""
+
+    @property
+    def backend(self) -> str:
+        return getattr(self.config, "_attn_implementation", None) or "eager"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SiteState:
+        """A copied model starts with nothing asked of it: gates may belong to a running graph."""
+        return SiteState(name=self.name, config=self.config)
+
+
+def allowed_keys(mask: Tensor | None, causal: bool, queries: int, keys: int, device: torch.device) -> Tensor:
+    """Which keys each query may see, bool [batch or 1, 1 or heads, query, key], from any mask transformers passes."""
+    if mask is None:
+        allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
+        return allowed.tril(keys - queries) if causal and queries > 1 else allowed
+    if mask.is_floating_point():
+        return mask > torch.finfo(mask.dtype).min / 2
+    return mask.bool()
+
+
+def _pairs(mask: Tensor) -> Tensor:
+    """[batch, query, key] is shared by the heads."""
+    return mask.unsqueeze(1) if mask.dim() == 3 else mask
+
+
+def _keep(state: SiteState, allowed: Tensor) -> tuple[Tensor, Tensor]:
+    """Pairs to keep, and the rows that lost every key: those stay whole, to be made uniform by zero scores."""
+    assert state.score_mask is not None
+    kept = allowed & _pairs(state.score_mask).bool()
+    empty = ~kept.any(-1, keepdim=True)
+    return kept | (allowed & empty), empty
+
+
+def _additive(mask: Tensor | None, keep: Tensor, dtype: torch.dtype) -> Tensor:
+    lowest = torch.finfo(dtype).min
+    if mask is not None and mask.is_floating_point():
+        return torch.where(keep, mask.to(dtype), lowest)
+    return torch.zeros(keep.shape, dtype=dtype, device=keep.device).masked_fill(~keep, lowest)
+
+
+def _open(uniform: bool | Tensor) -> float | Tensor:
+    """The factor on the scores: 0 for a uniform site. A product, so that the graph is the same in every step."""
+    return 1.0 - uniform.to(torch.float32) if isinstance(uniform, Tensor) else 0.0
+
+
+def _gated(state: SiteState, context: Tensor) -> Tensor:
+    """`context` is [batch, query, heads, head size]."""
+    if state.gates is None:
+        return context
+    gates = state.gates.repeat_interleave(context.shape[2] // state.gates.shape[-1], -1).to(context.dtype)
+    return context * (gates[:, None, :, None] if gates.dim() == 2 else gates[:, None])
+
+
+def _note(state: SiteState) -> None:
+    if state.seen is not None:
+        asked = {"gates": state.gates, "score_mask": state.score_mask, "weight_mask": state.weight_mask}
+        state.seen += [name for name, value in asked.items() if value is not None]
+        state.seen += ["uniform"] if state.uniform is not False else []
+
+
+def explicit(
+    state: SiteState,
+    scores: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    *,
+    causal: bool,
+    dropout: float,
+    training: bool,
+) -> tuple[Tensor, Tensor]:
+    """Attention from ready scores [batch, heads, query, key]; the way for weight masks and for routed sites."""
+    _note(state)
+    pairs = scores.shape[2], scores.shape[3]
+    if state.uniform is not False:
+        scores = scores * _open(state.uniform)
+    if state.score_mask is not None:
+        keep, empty = _keep(state, allowed_keys(mask, causal, *pairs, scores.device))
+        scores = scores.masked_fill(empty, 0.0)
+        mask = _additive(mask, keep, scores.dtype)
+    elif causal if mask is None else not mask.is_floating_point():
+        mask = _additive(None, allowed_keys(mask, causal, *pairs, scores.device), scores.dtype)
+    weights = nn.functional.softmax(scores if mask is None else scores + mask, dim=-1).to(value.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=training)
+    if state.weight_mask is not None:
+        weights = weights * _pairs(state.weight_mask).to(weights.dtype)
+    return _gated(state, torch.matmul(weights, value).transpose(1, 2)), weights
+
+
+def controlled(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **kwargs: Any
+) -> tuple[Tensor, Tensor | None]:
+    """The function that transformers calls at a controlled site, in place of the one it would have called."""
+    state: SiteState = module.attentrim  # type: ignore[assignment]
+    backend = state.backend
+    masked = state.score_mask is not None or state.weight_mask is not None
+    if masked and backend not in MASKABLE:
+        raise ControlError(
+            f"Score and weight masks need the eager or sdpa attention; site {state.name} uses {backend!r}. "
+            "Call model.set_attn_implementation('sdpa')."
+        )
+    causal = kwargs.get("is_causal")
+    causal = bool(getattr(module, "is_causal", False)) if causal is None else causal
+    if state.weight_mask is not None:
+        repeats = query.shape[1] // key.shape[1]
+        if repeats > 1:
+            key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
+        scaling = kwargs.get("scaling")
+        scores = torch.matmul(query, key.transpose(2, 3)) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+        if kwargs.get("position_bias") is not None:
+            scores = scores + kwargs["position_bias"]
+        dropout = kwargs.get("dropout", 0.0)
+        return explicit(state, scores, value, attention_mask, causal=causal, dropout=dropout, training=module.training)
+    _note(state)
+    bias = kwargs.get("position_bias")
+    if state.uniform is not False:
+        factor = _open(state.uniform)
+        query, key = (query * factor).to(query.dtype), (key * factor).to(key.dtype)
+        bias = None if bias is None else (bias * factor).to(bias.dtype)
+    if state.score_mask is not None:
+        allowed = allowed_keys(attention_mask, causal, query.shape[2], key.shape[2], query.device)
+        keep, empty = _keep(state, allowed)
+        query = query.masked_fill(empty, 0.0)
+        bias = None if bias is None else bias.masked_fill(empty, 0.0)
+        attention_mask = _additive(attention_mask, keep, query.dtype)
+    if bias is not None:
+        kwargs["position_bias"] = bias
+    context, weights = _stock(module, state, backend)(module, query, key, value, attention_mask, **kwargs)
+    return _gated(state, context), weights
+
+
+def _stock(module: nn.Module, state: SiteState, backend: str) -> Any:
+    """The function that transformers would have called."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    if backend == "eager":
+        for cls in type(module).__mro__:
+            function = getattr(sys.modules[cls.__module__], "eager_attention_forward", None)
+            if function is not None:
+                return function
+    if backend in MASKABLE:
+        return ALL_ATTENTION_FUNCTIONS[backend]
+    return _with_own_config(ALL_ATTENTION_FUNCTIONS[backend], state)
+
+
+def _with_own_config(function: Any, state: SiteState) -> Any:
+    """Flash kernels ask the module's config which of them to load: show them the config it had before."""
+
+    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        ours, module.config = module.config, state.config
+        try:
+            return function(module, *args, **kwargs)
+        finally:
+            module.config = ours
+
+    return call

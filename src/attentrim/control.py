@@ -1,0 +1,221 @@
+"""The one seam through which a live model is told what attention to leave out.
+
+    with Control(model) as control:
+        control.set_gates(0, gates)         # one number a head (a key/value group where keys are shared)
+        control.set_uniform(3)
+        model(**batch).loss.backward()
+
+What was set stays until it is changed or the control is detached: gradient checkpointing runs the forward again during
+backward and must find the same gates and masks, so leave the block only after `backward()`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from .attention import SiteState, controlled
+from .errors import ControlError
+from .sites import Site, find_sites, unwrap
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+NAME = "attentrim"
+"""The attention implementation that the controlled sites ask transformers for."""
+
+
+class Control:
+    """Gates, masks and uniform sites on a live model. Attaches on creation, detaches at the end of a `with` block."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = unwrap(model)
+        self.sites = find_sites(self.model)
+        self._states: dict[int, SiteState] = {}
+        if any(hasattr(site.module, NAME) for site in self.sites):
+            raise ControlError("This model is under control already: detach the other Control first.")
+        self.attach()
+
+    def __enter__(self) -> Control:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.detach()
+
+    def attach(self) -> None:
+        """Route every site that has heads through this control. Asks nothing of them yet."""
+        from transformers import AttentionInterface
+
+        AttentionInterface.register(NAME, controlled)
+        for site in self.sites:
+            if site.heads:
+                self._states[site.index] = _attach(site, self.model.config)
+
+    def detach(self) -> None:
+        """Leave the model as it was found."""
+        detach(self.model)
+        self._states.clear()
+
+    def set_gates(self, site: int, gates: Tensor | Sequence[float] | None) -> None:
+        """[groups] or [batch, groups] numbers that multiply the heads' outputs; gradients flow into them."""
+        state, found = self._state(site), self.sites[site]
+        if gates is not None and not isinstance(gates, Tensor):
+            gates = torch.tensor(gates, dtype=torch.float32, device=_device(found))
+        if gates is not None and (gates.dim() not in (1, 2) or gates.shape[-1] != found.groups):
+            unit = "heads" if found.heads == found.groups else "key/value groups"
+            raise ControlError(
+                f"Site {site} has {found.groups} {unit}: gates must be [{found.groups}] or "
+                f"[batch, {found.groups}]. Got {list(gates.shape)} instead."
+            )
+        state.gates = gates
+
+    def set_score_mask(self, site: int, keep: Tensor | None) -> None:
+        """True keeps a (query, key) pair, False drops it before the softmax: [batch, (heads or 1,) query, key].
+
+        A row that loses all its keys turns uniform over the keys it could see.
+        """
+        self._set_mask(site, "score_mask", keep)
+
+    def set_weight_mask(self, site: int, factor: Tensor | None) -> None:
+        """Multiplies the attention weights after the softmax: [batch, (heads or 1,) query, key]."""
+        self._set_mask(site, "weight_mask", factor)
+
+    def set_uniform(self, site: int, uniform: bool | Tensor = True) -> None:
+        """Make the attention of a site constant over the keys that its own mask allows."""
+        self._state(site).uniform = uniform
+
+    def apply(self, plan: Plan) -> None:
+        """Ask for just what a plan removes: closed gates and uniform sites."""
+        plan.check(self.sites)
+        self.clear()
+        for site in self.sites:
+            removed = plan.heads.get(site.index, ())
+            if removed:
+                open_gates = torch.ones(site.groups, device=_device(site))
+                open_gates[[head // site.heads_per_group for head in removed]] = 0.0
+                self.set_gates(site.index, open_gates)
+        for index in plan.uniform:
+            self.set_uniform(index)
+
+    def clear(self) -> None:
+        """Ask nothing; stay attached."""
+        for state in self._states.values():
+            state.gates = state.score_mask = state.weight_mask = None
+            state.uniform = False
+
+    def check(self, **inputs: Any) -> None:
+        """Run the model once and raise unless every site that something is asked of applied it.
+
+        Closed gates are looked for where they must show: as exact zeros in the input of the output projection.
+        """
+        asked = {index: _asked(state) for index, state in self._states.items() if _asked(state)}
+        contexts: dict[int, Tensor] = {}
+        hooks = [
+            self.sites[index].output.register_forward_pre_hook(partial(_record, contexts, index)) for index in asked
+        ]
+        training = self.model.training
+        self.model.eval()
+        try:
+            for index in asked:
+                self._states[index].seen = []
+            with torch.no_grad():
+                self.model(**inputs)
+            for index, wanted in asked.items():
+                self._check_site(index, wanted, contexts.get(index))
+        finally:
+            self.model.train(training)
+            for hook in hooks:
+                hook.remove()
+            for state in self._states.values():
+                state.seen = None
+
+    def _check_site(self, index: int, wanted: list[str], context: Tensor | None) -> None:
+        state, site = self._states[index], self.sites[index]
+        missed = [name for name in wanted if name not in (state.seen or [])]
+        if missed or context is None:
+            raise ControlError(
+                f"Site {index} ({site.name}) ignored what was asked of it: {', '.join(missed or wanted)}."
+            )
+        if state.gates is not None and state.gates.dim() == 1:
+            closed = (state.gates == 0).repeat_interleave(site.heads_per_group)
+            heads = context.reshape(*context.shape[:-1], site.heads, site.head_size)
+            if heads[..., closed, :].any():
+                raise ControlError(f"Site {index} ({site.name}): the output of a closed head is not zero.")
+
+    def _state(self, site: int) -> SiteState:
+        if not 0 <= site < len(self.sites):
+            raise ControlError(f"There is no site {site}: this model has sites 0 to {len(self.sites) - 1}.")
+        if not self.sites[site].heads:
+            raise ControlError(f"Site {site} ({self.sites[site].name}) has no heads left to control.")
+        if site not in self._states:
+            raise ControlError("This control is detached: call attach() first.")
+        return self._states[site]
+
+    def _set_mask(self, site: int, kind: str, mask: Tensor | None) -> None:
+        state, found = self._state(site), self.sites[site]
+        if mask is not None and (
+            mask.dim() not in (3, 4) or (mask.dim() == 4 and mask.shape[1] not in (1, found.heads))
+        ):
+            raise ControlError(
+                f"The {kind.replace('_', ' ')} of site {site} must be [batch, query, key] or "
+                f"[batch, {found.heads} or 1, query, key]. Got {list(mask.shape)} instead."
+            )
+        if mask is not None and kind == "score_mask" and mask.dtype is not torch.bool:
+            raise ControlError(f"A score mask must be bool (True keeps a pair). Got {mask.dtype} instead.")
+        setattr(state, kind, mask)
+
+
+def detach(model: Any) -> None:
+    """Take any control off a model."""
+    for site in find_sites(model):
+        state: SiteState | None = getattr(site.module, NAME, None)
+        if state is None:
+            continue
+        if site.layout.routed_forward is None:
+            site.module.config = state.config
+        else:
+            _restore_forward(site.module)
+        del site.module.attentrim
+
+
+def _attach(site: Site, config: Any) -> SiteState:
+    module: Any = site.module
+    state = SiteState(name=site.name, config=getattr(module, "config", config))
+    module.attentrim = state
+    if site.layout.routed_forward is not None:
+        # accelerate keeps the forward that its hooks wrap under another name
+        name = "_old_forward" if hasattr(module, "_old_forward") else "forward"
+        module.attentrim_forward = (name, module.__dict__.get(name))
+        setattr(module, name, partial(site.layout.routed_forward, module))
+        return state
+    # Only the site sees this copy, so masks are still built for the backend that the model's own config names.
+    module.config = copy.copy(state.config)
+    module.config._attn_implementation_internal = NAME
+    return state
+
+
+def _restore_forward(module: Any) -> None:
+    name, before = module.attentrim_forward
+    del module.attentrim_forward
+    if before is None:
+        delattr(module, name)
+    else:
+        setattr(module, name, before)
+
+
+def _asked(state: SiteState) -> list[str]:
+    names = ("gates", "score_mask", "weight_mask")
+    return [name for name in names if getattr(state, name) is not None] + ["uniform"] * (state.uniform is not False)
+
+
+def _record(contexts: dict[int, Tensor], index: int, module: nn.Module, args: tuple[Any, ...]) -> None:
+    contexts[index] = args[0]
+
+
+def _device(site: Site) -> torch.device:
+    return next(site.output.parameters()).device

@@ -1,0 +1,75 @@
+"""What a model costs: parameters and bytes counted exactly, FLOPs by running its skeleton on the meta device."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from .control import detach
+from .inputs import example_inputs
+from .plan import Plan
+from .sites import find_sites, unwrap
+from .surgery import operate
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Sizes of one model. `flops` are those of one forward pass, matrix products only."""
+
+    heads: int
+    parameters: int
+    bytes: int
+    flops: int
+
+
+def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
+    """The cost of a model as it is."""
+    model = unwrap(model)
+    parameters = list(model.parameters())
+    return Cost(
+        heads=sum(site.heads for site in find_sites(model)),
+        parameters=sum(parameter.numel() for parameter in parameters),
+        bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
+        flops=flops(model, batch, length),
+    )
+
+
+def cost_of_plan(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tuple[Cost, Cost]:
+    """The costs of `model` before and after `plan`, without touching its weights."""
+    inner = unwrap(model)
+    plan.check(find_sites(inner))
+    trimmed = skeleton(inner)
+    operate(trimmed, plan)
+    return cost(inner, batch, length), cost(trimmed, batch, length)
+
+
+def flops(model: Any, batch: int = 1, length: int = 128) -> int:
+    """FLOPs of one forward pass over full-length inputs (a multiplication and an addition are two)."""
+    shape = skeleton(unwrap(model)).eval().requires_grad_(False)
+    # the counter does not see into SDPA on CPU
+    shape.set_attn_implementation("eager")
+    # no look for padding in ids that have no values
+    shape.config.pad_token_id = None
+    inputs = {name: value.to("meta") for name, value in example_inputs(shape, batch, length).items()}
+    inputs.pop("attention_mask", None)
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        shape(**inputs)
+    return counter.get_total_flops()
+
+
+def skeleton(model: nn.Module) -> Any:
+    """A copy of a model on the meta device: its shapes without its weights."""
+    memo: dict[int, Any] = {}
+    for parameter in model.parameters():
+        memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+    for buffer in model.buffers():
+        memo[id(buffer)] = buffer.to("meta")
+    duplicate = copy.deepcopy(model, memo)
+    detach(duplicate)
+    return duplicate

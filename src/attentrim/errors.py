@@ -1,0 +1,37 @@
+"""The errors a user can meet, and the one place that words them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class AttentrimError(ValueError):
+    """Base of every error that is the caller's to mend. The command line prints it as one line."""
+
+
+class UnsupportedModelError(AttentrimError):
+    """The model, or this part of it, is not one attentrim knows how to handle."""
+
+
+class PlanError(AttentrimError):
+    """A plan that is damaged, contradicts itself, or was made for another model."""
+
+
+class ControlError(AttentrimError):
+    """Something asked of a live model that it cannot do, or did not do."""
+
+
+class MissingExtraError(AttentrimError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f'{purpose} needs {package}, which is not installed: pip install "attentrim[{extra}]"')
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
+    """'Unknown method 'autoatention'. Did you mean 'autoattention'? Available: ...'"""
+    options = sorted(known)
+    close = difflib.get_close_matches(str(name), options, n=3, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(repr(option) for option in close)}?" if close else ""
+    return f"Unknown {kind} {name!r}.{hint} Available: {', '.join(options)}."

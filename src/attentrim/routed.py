@@ -1,0 +1,78 @@
+"""Forwards of the two architectures that compute attention in place instead of calling transformers' interface.
+
+Each repeats the arithmetic of its stock forward, in the same order, up to the scores, and leaves the rest to
+`attention.explicit`; with nothing asked of the site the result is the stock one to the bit (tested).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .attention import explicit
+
+
+def mpnet(
+    site: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None = None,
+    position_bias: Tensor | None = None,
+    output_attentions: bool = False,
+    **kwargs: Any,
+) -> tuple[Any, ...]:
+    shape = (*hidden_states.shape[:-1], -1, site.attention_head_size)
+    query, key, value = (
+        projection(hidden_states).view(shape).transpose(1, 2) for projection in (site.q, site.k, site.v)
+    )
+    scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(site.attention_head_size)
+    if position_bias is not None:
+        kept = getattr(site, "kept_heads", None)
+        scores = scores + (position_bias if kept is None else position_bias[:, kept])
+    context, weights = explicit(
+        site.attentrim,
+        scores,
+        value,
+        attention_mask,
+        causal=False,
+        dropout=site.dropout.p,
+        training=site.training,
+    )
+    output = site.o(context.reshape(*hidden_states.shape[:-1], -1))
+    return (output, weights) if output_attentions else (output,)
+
+
+def deberta_v2(
+    site: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor,
+    output_attentions: bool = False,
+    query_states: Tensor | None = None,
+    relative_pos: Tensor | None = None,
+    rel_embeddings: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    heads = site.num_attention_heads
+    query_states = hidden_states if query_states is None else query_states
+    query = site.transpose_for_scores(site.query_proj(query_states), heads)
+    key = site.transpose_for_scores(site.key_proj(hidden_states), heads)
+    value = site.transpose_for_scores(site.value_proj(hidden_states), heads)
+    factor = 1 + ("c2p" in site.pos_att_type) + ("p2c" in site.pos_att_type)
+    scale = torch.sqrt(torch.tensor(query.size(-1), dtype=torch.float) * factor)
+    scores = torch.bmm(query, key.transpose(-1, -2) / scale.to(dtype=query.dtype))
+    if site.relative_attention:
+        assert rel_embeddings is not None
+        embeddings = site.pos_dropout(rel_embeddings)
+        bias = site.disentangled_attention_bias(query, key, relative_pos, embeddings, factor)
+        scores = scores if bias is None else scores + bias
+    context, weights = explicit(
+        site.attentrim,
+        scores.view(-1, heads, *scores.shape[-2:]),
+        value.view(-1, heads, *value.shape[-2:]),
+        attention_mask.bool(),
+        causal=False,
+        dropout=site.dropout.p,
+        training=site.training,
+    )
+    return context.flatten(-2), weights if output_attentions else None

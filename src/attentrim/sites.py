@@ -1,0 +1,150 @@
+"""Find the self-attention sites of a model, whatever its architecture or task head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from .architectures import ARCHITECTURES, Layout
+from .errors import UnsupportedModelError, unknown_name
+from .trimmed import HeadlessSite, UniformSite
+
+
+@dataclass(frozen=True)
+class Site:
+    """One self-attention module with its projections, as it is now (a trimmed model has fewer heads)."""
+
+    index: int
+    model_type: str
+    path: str
+    """Module path below the base model: the same for every task head."""
+    name: str
+    """Module path in the model that was searched."""
+    module: nn.Module
+    parent: nn.Module
+    layout: Layout
+    heads: int
+    groups: int
+    """Key/value heads. Heads of one group share keys and values, and go or stay together."""
+    head_size: int
+    width: int
+    """Features of the site's input."""
+    causal: bool
+    window: int | None
+    uniform: bool
+
+    @property
+    def heads_per_group(self) -> int:
+        return self.heads // self.groups if self.groups else 1
+
+    def group(self, index: int) -> range:
+        """The heads that share key/value group `index`."""
+        return range(index * self.heads_per_group, (index + 1) * self.heads_per_group)
+
+    def child(self, path: str) -> nn.Module:
+        if path.startswith(".."):
+            return self.parent.get_submodule(path[2:])
+        return self.module.get_submodule(path)
+
+    @property
+    def output(self) -> nn.Module:
+        return self.child(self.layout.output)
+
+    @property
+    def projections(self) -> tuple[nn.Module, ...]:
+        """Fused: one. Otherwise query, key and value."""
+        return tuple(self.child(path) for path in self.layout.projections)
+
+    @property
+    def positions(self) -> tuple[nn.Module, ...]:
+        return tuple(self.child(path) for path in self.layout.positions if hasattr(self.module, path))
+
+
+def unwrap(model: Any) -> Any:
+    """The transformers model inside a compiled, data-parallel or PEFT wrapper."""
+    while True:
+        if hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        elif hasattr(model, "get_base_model"):
+            model = model.get_base_model()
+        elif hasattr(model, "module") and isinstance(model.module, nn.Module):
+            model = model.module
+        else:
+            return model
+
+
+def features(projection: nn.Module) -> tuple[int, int]:
+    """(input, output) features of a Linear or of gpt2's Conv1D, read off its weight."""
+    weight: Any = getattr(projection, "base_layer", projection).weight
+    return tuple(weight.shape) if is_conv1d(projection) else tuple(reversed(weight.shape))
+
+
+def is_conv1d(projection: nn.Module) -> bool:
+    """transformers' Conv1D is a Linear whose weight is stored the other way round."""
+    return any(cls.__name__ == "Conv1D" for cls in type(getattr(projection, "base_layer", projection)).__mro__)
+
+
+def layout_of(model: Any) -> Layout:
+    """The table entry for a model; an error that names near ones if there is none."""
+    config = getattr(model, "config", None)
+    model_type = getattr(config, "model_type", None)
+    if model_type is None:
+        raise UnsupportedModelError(
+            f"attentrim works on transformers models; a {type(model).__name__} has no config.model_type. "
+            "Give it the transformers model inside (for sentence-transformers: model[0].auto_model)."
+        )
+    if model_type not in ARCHITECTURES:
+        raise UnsupportedModelError(unknown_name("model type", model_type, ARCHITECTURES))
+    return ARCHITECTURES[model_type]
+
+
+def find_sites(model: Any) -> list[Site]:
+    """All self-attention sites of `model`, numbered from 0: encoder before decoder, CLIP's text before vision."""
+    model = unwrap(model)
+    layout = layout_of(model)
+    prefix = f"{model.base_model_prefix}." if hasattr(model, model.base_model_prefix) else ""
+    modules = dict(model.named_modules())
+    names = [name for name in modules if f".{name}".endswith(f".{layout.site}")]
+    names = [name for name in names if hasattr(modules[name], layout.projections[0].split(".")[0])]
+    if not names:
+        raise UnsupportedModelError(f"No self-attention site found in this {type(model).__name__}.")
+    return [
+        _describe(index, model.config.model_type, name, name.removeprefix(prefix), modules, layout)
+        for index, name in enumerate(names)
+    ]
+
+
+def _describe(
+    index: int, model_type: str, name: str, path: str, modules: dict[str, nn.Module], layout: Layout
+) -> Site:
+    module = modules[name]
+    head_size = int(getattr(module, layout.head_size))
+    uniform, headless = isinstance(module, UniformSite), isinstance(module, HeadlessSite)
+    parent = modules[name.rpartition(".")[0]]
+    first = module.get_submodule(layout.projections[0])
+    width, rows = features(first)
+    if uniform or headless:
+        heads = groups = 0
+    elif layout.fused:
+        heads = groups = rows // 3 // head_size
+    else:
+        heads = rows // head_size
+        groups = features(module.get_submodule(layout.value))[1] // head_size
+    return Site(
+        index=index,
+        model_type=model_type,
+        path=path,
+        name=name,
+        module=module,
+        parent=parent,
+        layout=layout,
+        heads=heads,
+        groups=groups,
+        head_size=head_size,
+        width=width,
+        causal=layout.causal(module),
+        window=layout.window(module),
+        uniform=uniform,
+    )

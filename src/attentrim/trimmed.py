@@ -1,0 +1,252 @@
+"""What the modules of a trimmed model are: stock classes with one method changed.
+
+A site whose attention changed kind gets a generated subclass of its stock class, so isinstance checks, parameter names
+and everything else about it stay. Three kinds of site (`UniformSite`, `HeadlessSite`, `SubsetSite`), two kinds of
+output projection (`ProjectOnce`, `BiasOnly`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .architectures import Layout
+from .errors import UnsupportedModelError
+
+
+class Trimmed:
+    """Base of the kinds. `stock` is the class that the module had before."""
+
+    stock: type[nn.Module]
+    parameters_of_forward: tuple[str, ...]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        kind = next(cls for cls in type(self).__mro__ if cls in KINDS)
+        return _rebuild, (kind, self.stock), self.__dict__
+
+
+@functools.cache
+def _generate(kind: Any, stock: Any) -> Any:
+    names = tuple(inspect.signature(stock.forward).parameters)[1:]
+    return type(f"{kind.__name__}{stock.__name__}", (kind, stock), {"stock": stock, "parameters_of_forward": names})
+
+
+def _rebuild(kind: Any, stock: Any) -> Any:
+    cls = _generate(kind, stock)
+    return cls.__new__(cls)
+
+
+def become(module: nn.Module, kind: Any) -> None:
+    """Change what a module is, in place; its parameters and children stay."""
+    stock: Any = type(module)
+    module.__class__ = _generate(kind, getattr(module, "stock", stock))
+
+
+def _arguments(site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {**dict(zip(site.parameters_of_forward, args, strict=False)), **kwargs}
+
+
+def _finish(site: Any, arguments: dict[str, Any], context: Tensor) -> tuple[Any, ...]:
+    """Project (where that is the site's own job), and return what the stock site would."""
+    layout: Layout = site.attentrim_layout
+    queries = context.shape[1]
+    # One entry a site, in place: zero heads. Without it the maps of later sites would move up in `attentions`.
+    eager = getattr(getattr(site, "config", None), "_attn_implementation", "eager") == "eager"
+    weights = context.new_zeros(context.shape[0], 0, queries, queries) if eager else None
+    if layout.shared_bias:
+        arguments["position_bias"] = full_bias(site, arguments)
+    if layout.output_in_parent:
+        return context, weights
+    output = site.get_submodule(layout.output)(context)
+    return layout.finish(site, arguments, output, weights)
+
+
+def full_bias(site: Any, arguments: dict[str, Any]) -> Tensor | None:
+    """The position bias for all heads of the stack: as handed in, or made here if this is t5's first block."""
+    bias: Tensor | None = arguments.get("position_bias")
+    if bias is not None or not hasattr(site, "compute_bias"):
+        return bias
+    hidden, mask = arguments["hidden_states"], arguments.get("mask")
+    past = arguments.get("attentrim_past", 0)
+    keys = hidden.shape[1] + past if mask is None else mask.shape[-1]
+    bias = site.compute_bias(hidden.shape[1], keys, device=hidden.device, past_seen_tokens=past)
+    return bias.to(hidden.dtype)
+
+
+def _cache(site: Any, arguments: dict[str, Any]) -> Any:
+    cache = arguments.get("past_key_values")
+    return getattr(cache, "self_attention_cache", cache)
+
+
+def _past(site: Any, arguments: dict[str, Any]) -> Any:
+    """Tokens already cached: an int, or a tensor for a static cache (which changes it in place: hence the copy)."""
+    cache = _cache(site, arguments)
+    past = 0 if cache is None else cache.get_seq_length(site.layer_idx)
+    return past.clone() if isinstance(past, Tensor) else past
+
+
+class SubsetSite(Trimmed):
+    """Some heads are gone, and a bias made for all of them enters the scores."""
+
+    kept_heads: list[int]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        arguments = _arguments(self, args, kwargs)
+        past = _past(self, arguments)
+        bias = full_bias(self, {**arguments, "attentrim_past": past})
+        arguments["position_bias"] = None if bias is None else bias[:, self.kept_heads]
+        result = super().forward(**arguments)  # type: ignore[misc]
+        # t5 hands the bias on to the next block, which may have other heads
+        return (result[0], bias, *result[2:]) if hasattr(self, "compute_bias") else result
+
+
+class HeadlessSite(Trimmed):
+    """No head is left: only the bias of the output projection is added."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        arguments = _arguments(self, args, kwargs)
+        arguments["attentrim_past"] = _past(self, arguments)
+        hidden: Tensor = arguments["hidden_states"]
+        cache = _cache(self, arguments)
+        if cache is not None:
+            # The first site's cache tells the model how many tokens it has seen, unless it is empty.
+            marker = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
+            cache.update(marker, marker, self.layer_idx)  # type: ignore[attr-defined]
+        return _finish(self, arguments, hidden[..., :0])
+
+
+class UniformSite(Trimmed):
+    """Constant attention, folded: a mean over the keys that the site's mask allows, then one matrix."""
+
+    attentrim_layout: Layout
+    attentrim_causal: bool
+    attentrim_window: int | None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        arguments = _arguments(self, args, kwargs)
+        past = arguments["attentrim_past"] = _past(self, arguments)
+        hidden: Tensor = arguments["hidden_states"]
+        layout = self.attentrim_layout
+        mask = arguments.get(layout.mask)
+        if layout.binary_mask and mask is not None:
+            mask = mask.bool()
+        cache = _cache(self, arguments)
+        valid = valid_positions(mask, hidden.shape[1], past if isinstance(past, Tensor) else None)
+        if self.attentrim_window is not None:
+            context = _windowed(self, hidden, valid, cache)
+        elif self.attentrim_causal:
+            context = _running(self, hidden, valid, cache, past)
+        else:
+            context = mean(hidden, valid).expand_as(hidden)
+        return _finish(self, arguments, context)
+
+
+class ProjectOnce(Trimmed):
+    """The output projection of a uniform site that sees the whole sequence: all its input rows are the same one."""
+
+    def forward(self, context: Tensor) -> Tensor:
+        projected: Tensor = super().forward(context[:, :1])  # type: ignore[misc]
+        return projected.expand(*context.shape[:-1], projected.shape[-1])
+
+
+class BiasOnly(Trimmed):
+    """The output projection of a site without heads."""
+
+    bias: Tensor | None
+    weight: Tensor
+
+    def forward(self, context: Tensor) -> Tensor:
+        if self.bias is None:
+            return context.new_zeros(*context.shape[:-1], max(self.weight.shape))
+        return self.bias.expand(*context.shape[:-1], self.bias.shape[0])
+
+
+KINDS = (SubsetSite, HeadlessSite, UniformSite, ProjectOnce, BiasOnly)
+
+
+def valid_positions(mask: Any, tokens: int, past: Tensor | None) -> Tensor | None:
+    """Which of the current tokens are not padding, [batch, tokens], read from the diagonal of the site's mask.
+
+    None means that all are. `past` is given for a static cache, whose masks are wider than what it holds.
+    """
+    if mask is None:
+        return None
+    if not isinstance(mask, Tensor):
+        raise UnsupportedModelError(
+            "A uniform site cannot read the block masks of flex attention: load the model with "
+            "attn_implementation='sdpa' (folded sites run no attention kernel anyway)."
+        )
+    if mask.dim() == 2:
+        return mask[:, -tokens:].bool()
+    rows = torch.arange(tokens, device=mask.device)
+    columns = rows + (mask.shape[-1] - tokens if past is None else past)
+    # Indexed, because torch.diagonal becomes a matrix as large as the mask in ONNX.
+    diagonal = mask[:, 0, rows, columns]
+    return diagonal > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else diagonal.bool()
+
+
+def mean(hidden: Tensor, valid: Tensor | None) -> Tensor:
+    """Mean over the valid positions, [batch, 1, width]."""
+    if valid is None:
+        return hidden.mean(1, keepdim=True)
+    weights = valid.to(torch.promote_types(hidden.dtype, torch.float32))
+    weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
+    return torch.matmul(weights.to(hidden.dtype).unsqueeze(1), hidden)
+
+
+def _marks(hidden: Tensor, valid: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """1 for valid tokens, 0 for padding: [batch, tokens, 1]."""
+    if valid is None:
+        return hidden.new_ones(*hidden.shape[:-1], 1, dtype=dtype)
+    return valid.to(dtype).unsqueeze(-1).expand(*hidden.shape[:-1], 1)
+
+
+def _running(site: Any, hidden: Tensor, valid: Tensor | None, cache: Any, past: Any) -> Tensor:
+    """Mean over the valid prefix of each position. The cache holds running sums (values) and counts (keys)."""
+    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    marks = _marks(hidden, valid, dtype)
+    sums, counts = (hidden.to(dtype) * marks).cumsum(1), marks.cumsum(1)
+    if cache is not None:
+        if isinstance(past, Tensor) or past > 0:
+            layer = cache.layers[site.layer_idx]
+            last = torch.as_tensor(past - 1, device=hidden.device).reshape(1)
+            seen = (last >= 0).to(dtype)
+            last = last.clamp(min=0)
+            sums = sums + layer.values[:, 0].index_select(1, last) * seen
+            counts = counts + layer.keys[:, 0].index_select(1, last) * seen
+        cache.update(counts.unsqueeze(1), sums.unsqueeze(1), site.layer_idx)
+    return (sums / counts.clamp(min=1)).to(hidden.dtype)
+
+
+def _windowed(site: Any, hidden: Tensor, valid: Tensor | None, cache: Any) -> Tensor:
+    """Mean over the valid part of each position's window. The cache holds inputs (values) and marks (keys)."""
+    marks, inputs = _marks(hidden, valid, hidden.dtype), hidden
+    if cache is not None:
+        if getattr(cache, "is_compileable", False):
+            raise UnsupportedModelError(
+                "A uniform site with a sliding window works with dynamic caches only: "
+                "leave out cache_implementation (or set it to 'dynamic')."
+            )
+        keys, values = cache.update(marks.unsqueeze(1), hidden.unsqueeze(1), site.layer_idx)
+        marks, inputs = keys[:, 0], values[:, 0]
+    return windowed_mean(inputs, marks, site.attentrim_window, site.attentrim_causal)[:, -hidden.shape[1] :]
+
+
+def windowed_mean(inputs: Tensor, marks: Tensor, window: int, causal: bool) -> Tensor:
+    """Differences of prefix sums, in float64: in float32 they would lose the small digits of long inputs."""
+    dtype = torch.float32 if inputs.device.type == "mps" else torch.float64
+    tokens = inputs.shape[1]
+    positions = torch.arange(tokens, device=inputs.device)
+    first = (positions - window + 1).clamp(min=0)
+    last = positions + 1 if causal else torch.minimum(positions + window, torch.full_like(positions, tokens))
+
+    def in_window(values: Tensor) -> Tensor:
+        prefix = nn.functional.pad(values.cumsum(1), (0, 0, 1, 0))
+        return prefix.index_select(1, last) - prefix.index_select(1, first)
+
+    marks = marks.to(dtype)
+    return (in_window(inputs.to(dtype) * marks) / in_window(marks).clamp(min=1)).to(inputs.dtype)

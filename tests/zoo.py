@@ -1,0 +1,158 @@
+"""Tiny random models of every supported architecture: the test matrix. One line an architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transformers as tf
+
+TEXT = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 90}
+NO_DROPOUT = {"attention_probs_dropout_prob": 0.0, "hidden_dropout_prob": 0.0}
+GROUPED = {**TEXT, "hidden_size": 32, "num_key_value_heads": 2, "max_position_embeddings": 64, "pad_token_id": 0}
+IMAGE = {"image_size": 8, "patch_size": 4}
+
+
+def _bert_like(model_type: str, **more: Any) -> Any:
+    return tf.AutoConfig.for_model(model_type, **TEXT, **NO_DROPOUT, **more)
+
+
+def _grouped(model_type: str, **more: Any) -> Any:
+    return tf.AutoConfig.for_model(model_type, **GROUPED, **more)
+
+
+CONFIGS: dict[str, Callable[[], Any]] = {
+    "bert": lambda: _bert_like("bert"),
+    "roberta": lambda: _bert_like("roberta", max_position_embeddings=64),
+    "xlm-roberta": lambda: _bert_like("xlm-roberta", max_position_embeddings=64),
+    "camembert": lambda: _bert_like("camembert", max_position_embeddings=64),
+    "electra": lambda: _bert_like("electra", embedding_size=16),
+    "distilbert": lambda: tf.DistilBertConfig(dim=24, n_layers=2, n_heads=4, hidden_dim=32, vocab_size=90),
+    "albert": lambda: _bert_like("albert", embedding_size=16, num_hidden_groups=2),
+    "mpnet": lambda: _bert_like("mpnet", max_position_embeddings=64),
+    "deberta-v2": lambda: _bert_like(
+        "deberta-v2", relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=False
+    ),
+    "modernbert": lambda: _bert_like(
+        "modernbert", local_attention=6, global_attn_every_n_layers=2, pad_token_id=0, reference_compile=False
+    ),
+    "gpt2": lambda: tf.GPT2Config(n_embd=24, n_layer=2, n_head=4, vocab_size=90, n_positions=64, pad_token_id=0),
+    "llama": lambda: _grouped("llama"),
+    "mistral": lambda: _grouped("mistral", sliding_window=5, head_dim=8),
+    "qwen2": lambda: _grouped("qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=1),
+    "qwen3": lambda: _grouped("qwen3", head_dim=8),
+    "vit": lambda: _bert_like("vit", **IMAGE),
+    "clip": lambda: tf.CLIPConfig(
+        text_config={**TEXT, "max_position_embeddings": 64, "eos_token_id": 89},
+        vision_config={**TEXT, **IMAGE},
+        projection_dim=16,
+    ),
+    "wav2vec2": lambda: _bert_like(
+        "wav2vec2",
+        conv_dim=(16, 16),
+        conv_kernel=(4, 3),
+        conv_stride=(3, 2),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+        feat_extract_norm="layer",
+        mask_time_prob=0.0,
+    ),
+    "bart": lambda: tf.BartConfig(
+        d_model=24,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        vocab_size=90,
+        max_position_embeddings=64,
+        forced_eos_token_id=None,
+    ),
+    "t5": lambda: tf.T5Config(d_model=24, d_kv=6, num_layers=2, num_heads=4, d_ff=32, vocab_size=90),
+}
+
+GENERATIVE = {"gpt2", "llama", "mistral", "qwen2", "qwen3"}
+SEQ2SEQ = {"bart", "t5"}
+WITHOUT_PADDING = {"vit"}
+NO_PORTABLE_UNIFORM = {"mpnet", "t5"}
+
+
+def build(name: str, seed: int = 0, attn: str = "eager", scale: float = 4.0) -> Any:
+    """A tiny random model in eval mode whose attention is far from uniform and whose biases are not zero."""
+    torch.manual_seed(seed)
+    config = CONFIGS[name]()
+    head = (
+        tf.AutoModelForSeq2SeqLM
+        if name in SEQ2SEQ
+        else tf.AutoModelForCausalLM
+        if name in GENERATIVE
+        else tf.AutoModel
+    )
+    model = head.from_config(config, attn_implementation=attn).eval()
+    liven(model, scale)
+    return model
+
+
+@torch.no_grad()
+def liven(model: Any, scale: float = 4.0) -> None:
+    """Fresh models have zero biases and nearly uniform attention, which would hide mistakes in both."""
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.normal_(0, 0.2)
+        elif parameter.dim() == 2 and "embed" not in name:
+            parameter.mul_(scale)
+
+
+def inputs(
+    name: str, padding: str = "none", batch: int = 3, length: int = 11, seed: int = 1
+) -> dict[str, torch.Tensor]:
+    """Random inputs; with padding, rows have different lengths. Speech and images have their own shapes."""
+    generator = torch.Generator().manual_seed(seed)
+    result: dict[str, torch.Tensor] = {}
+    if name in ("vit", "clip"):
+        result["pixel_values"] = torch.randn(batch, 3, 8, 8, generator=generator)
+    if name == "wav2vec2":
+        result["input_values"] = torch.randn(batch, 6 * length + 4, generator=generator)
+        if padding != "none":
+            result["attention_mask"] = _padding(padding, batch, 6 * length + 4, 6)
+    if name not in ("vit", "wav2vec2"):
+        result["input_ids"] = torch.randint(5, 80, (batch, length), generator=generator)
+        if name == "clip":
+            result["input_ids"][:, -1] = 89
+        if padding != "none":
+            result["attention_mask"] = _padding(padding, batch, length, 2)
+    if name in SEQ2SEQ:
+        result["decoder_input_ids"] = torch.randint(5, 80, (batch, length - 2), generator=generator)
+    return result
+
+
+def _padding(side: str, batch: int, length: int, step: int) -> torch.Tensor:
+    mask = torch.ones(batch, length, dtype=torch.long)
+    for row in range(1, batch):
+        mask[row, slice(0, row * step) if side == "left" else slice(length - row * step, length)] = 0
+    return mask
+
+
+def output(name: str, model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The model's main output at valid positions."""
+    result = model(**batch)
+    if name == "clip":
+        # padding at the end hides the end-of-text token: take the hidden states
+        text = result.text_model_output.last_hidden_state
+        mask = batch.get("attention_mask", torch.ones(text.shape[:2]))
+        return torch.cat([text[mask.bool()].flatten(), result.vision_model_output.last_hidden_state.flatten()])
+    states = result.logits if "logits" in result else result.last_hidden_state
+    if name in SEQ2SEQ:
+        return torch.cat([states.flatten(), _valid(result.encoder_last_hidden_state, batch).flatten()])
+    if name == "wav2vec2" and "attention_mask" in batch:
+        frames = model._get_feature_vector_attention_mask(states.shape[1], batch["attention_mask"])
+        return states[frames.bool()]
+    return _valid(states, batch) if name != "wav2vec2" else states
+
+
+def _valid(states: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    mask = batch.get("attention_mask")
+    return states if mask is None else states[mask.bool()]
