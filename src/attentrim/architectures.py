@@ -91,6 +91,8 @@ class Layout:
     """The mask holds 1 and 0 even where its dtype is a float."""
     shared_bias: bool = False
     """A position bias made once for all sites and heads of the stack is added to the scores."""
+    shared_positions: tuple[str, ...] = ()
+    """Modules, by path below the stack of layers, that serve only the scores of the stack's sites."""
     finish: Finish = _pair
     causal: Callable[[Any], bool] = _module_is_causal
     window: Callable[[Any], int | None] = _module_window
@@ -142,6 +144,7 @@ ARCHITECTURES: dict[str, Layout] = {
         value="value_proj",
         positions=("pos_key_proj", "pos_query_proj"),
         binary_mask=True,
+        shared_positions=("rel_embeddings", "LayerNorm"),
         routed_forward=routed.deberta_v2,
     ),
     "distilbert": Layout(
@@ -175,6 +178,7 @@ ARCHITECTURES: dict[str, Layout] = {
         head_counts=("num_attention_heads",),
         widths=("all_head_size",),
         shared_bias=True,
+        shared_positions=("relative_attention_bias",),
         finish=_mpnet,
         routed_forward=routed.mpnet,
     ),
@@ -191,6 +195,7 @@ ARCHITECTURES: dict[str, Layout] = {
         widths=("inner_dim",),
         mask="mask",
         shared_bias=True,
+        shared_positions=("block.0.layer.0.SelfAttention.relative_attention_bias",),
         finish=_t5,
         only_eager_onnx=True,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +35,12 @@ class Site:
     causal: bool
     window: int | None
     uniform: bool
+
+    @property
+    def stack(self) -> str:
+        """The path of the module that holds the list of layers this site is in."""
+        found = re.match(r"(?:(.*?)\.)?\w+\.\d+\.", self.name)
+        return (found and found[1]) or ""
 
     @property
     def heads_per_group(self) -> int:

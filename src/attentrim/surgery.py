@@ -68,13 +68,20 @@ def operate(model: nn.Module, plan: Plan) -> None:
 
 def freeze_unused(model: nn.Module) -> None:
     """Parameters that trimmed sites no longer read get no gradient, and must not be waited for by data parallelism."""
-    for site in find_sites(model):
+    sites = find_sites(model)
+    for site in sites:
         if site.heads:
             continue
-        for parameter in (p for module in _head_modules(site) for p in module.parameters()):
-            parameter.requires_grad_(False)
+        for module in _head_modules(site):
+            module.requires_grad_(False)
         if not site.uniform:
             site.output.weight.requires_grad_(False)
+    with_heads = {site.stack for site in sites if site.heads}
+    for stack in {site.stack for site in sites} - with_heads:
+        children = dict(model.get_submodule(stack).named_modules())
+        for path in sites[0].layout.shared_positions:
+            if path in children:
+                children[path].requires_grad_(False)
 
 
 def _copy_for(model: Model, plan: Plan) -> Model:

@@ -157,12 +157,14 @@ class BiasOnly(Trimmed):
     """The output projection of a site without heads."""
 
     bias: Tensor | None
+    training: bool
     weight: Tensor
 
     def forward(self, context: Tensor) -> Tensor:
-        if self.bias is None:
-            return context.new_zeros(*context.shape[:-1], max(self.weight.shape))
-        return self.bias.expand(*context.shape[:-1], self.bias.shape[0])
+        shape = (*context.shape[:-1], max(self.weight.shape))
+        output = context.new_zeros(shape) if self.bias is None else self.bias.expand(shape)
+        # An empty sum: adds nothing, and lets what lies before the site receive its (zero) gradients.
+        return output + context.sum() if self.training else output
 
 
 KINDS = (SubsetSite, HeadlessSite, UniformSite, ProjectOnce, BiasOnly)
