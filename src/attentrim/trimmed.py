@@ -135,7 +135,9 @@ class UniformSite(Trimmed):
         if layout.binary_mask and mask is not None:
             mask = mask.bool()
         cache = _cache(self, arguments)
-        valid = valid_positions(mask, hidden.shape[1], past if isinstance(past, Tensor) else None)
+        # the masks of a static cache are as wide as it may become; others end at the current token
+        first = past if getattr(cache, "is_compileable", False) else None
+        valid = valid_positions(mask, hidden.shape[1], first)
         if self.attentrim_window is not None:
             context = _windowed(self, hidden, valid, cache)
         elif self.attentrim_causal:
@@ -170,10 +172,10 @@ class BiasOnly(Trimmed):
 KINDS = (SubsetSite, HeadlessSite, UniformSite, ProjectOnce, BiasOnly)
 
 
-def valid_positions(mask: Any, tokens: int, past: Tensor | None) -> Tensor | None:
+def valid_positions(mask: Any, tokens: int, first: int | Tensor | None = None) -> Tensor | None:
     """Which of the current tokens are not padding, [batch, tokens], read from the diagonal of the site's mask.
 
-    None means that all are. `past` is given for a static cache, whose masks are wider than what it holds.
+    None means that all are. `first` is the mask's column of the first token, where masks do not end at the last.
     """
     if mask is None:
         return None
@@ -185,7 +187,7 @@ def valid_positions(mask: Any, tokens: int, past: Tensor | None) -> Tensor | Non
     if mask.dim() == 2:
         return mask[:, -tokens:].bool()
     rows = torch.arange(tokens, device=mask.device)
-    columns = rows + (mask.shape[-1] - tokens if past is None else past)
+    columns = rows + (mask.shape[-1] - tokens if first is None else first)
     # Indexed, because torch.diagonal becomes a matrix as large as the mask in ONNX.
     diagonal = mask[:, 0, rows, columns]
     return diagonal > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else diagonal.bool()

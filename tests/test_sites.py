@@ -1,0 +1,83 @@
+"""Finding sites: order, shapes, task heads, wrappers, and clear answers to what is not supported."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import transformers as tf
+import zoo
+
+from attentrim import find_sites
+from attentrim.architectures import ARCHITECTURES
+from attentrim.errors import UnsupportedModelError
+
+
+def test_the_matrix_covers_the_table():
+    covered = set(zoo.CONFIGS) | {"clip_text_model", "clip_vision_model"}
+    assert set(ARCHITECTURES) == covered
+
+
+@pytest.mark.parametrize("name", list(zoo.CONFIGS))
+def test_every_site_is_found_once(name):
+    sites = find_sites(zoo.build(name))
+    expected = 4 if name in (*zoo.SEQ2SEQ, "clip") else 2
+    assert [site.index for site in sites] == list(range(expected))
+    assert len({id(site.module) for site in sites}) == expected
+    grouped = name in ("llama", "mistral", "qwen2", "qwen3")
+    assert {(site.heads, site.groups) for site in sites} == {(4, 2 if grouped else 4)}
+
+
+def test_encoder_before_decoder_and_text_before_vision():
+    for name, first in (("bart", "encoder"), ("t5", "encoder"), ("clip", "text_model")):
+        starts = [site.path.split(".")[0] for site in find_sites(zoo.build(name))]
+        assert starts[:2] == [first, first]
+        assert starts[2] == starts[3] != first
+
+
+def test_what_each_query_may_see():
+    def kinds(name: str) -> list[tuple[bool, int | None]]:
+        return [(site.causal, site.window) for site in find_sites(zoo.build(name))]
+
+    assert kinds("bert") == [(False, None)] * 2
+    assert kinds("gpt2") == [(True, None)] * 2
+    assert kinds("mistral") == [(True, 5)] * 2
+    assert kinds("qwen2") == [(True, None), (True, 5)]
+    assert kinds("modernbert") == [(False, None), (False, 4)]
+    assert kinds("bart") == kinds("t5") == kinds("clip")[::-1] == [(False, None)] * 2 + [(True, None)] * 2
+
+
+def test_a_decoder_bert_is_causal_and_its_cross_attention_is_no_site():
+    config = zoo.CONFIGS["bert"]()
+    config.is_decoder = config.add_cross_attention = True
+    sites = find_sites(tf.BertLMHeadModel(config))
+    assert [site.causal for site in sites] == [True, True]
+    assert len(sites) == 2
+
+
+def test_albert_has_one_site_a_parameter_group():
+    config = zoo.CONFIGS["albert"]()
+    config.num_hidden_layers, config.num_hidden_groups = 6, 1
+    assert len(find_sites(tf.AlbertModel(config))) == 1
+
+
+def test_paths_do_not_depend_on_the_task_head():
+    config = zoo.CONFIGS["bert"]()
+    heads = [tf.BertModel, tf.BertForSequenceClassification, tf.BertForTokenClassification, tf.BertForMaskedLM]
+    assert len({tuple(site.path for site in find_sites(head(config))) for head in heads}) == 1
+
+
+def test_wrappers_are_looked_through():
+    model = zoo.build("bert")
+    assert len(find_sites(torch.compile(model))) == 2
+    assert len(find_sites(torch.nn.DataParallel(model))) == 2
+
+
+def test_near_names_are_offered():
+    model = tf.MobileBertModel(tf.MobileBertConfig(num_hidden_layers=1))
+    with pytest.raises(UnsupportedModelError, match=r"Unknown model type 'mobilebert'. Did you mean .*bert"):
+        find_sites(model)
+
+
+def test_other_objects_are_refused():
+    with pytest.raises(UnsupportedModelError, match=r"Linear has no config\.model_type"):
+        find_sites(torch.nn.Linear(2, 2))
