@@ -14,7 +14,23 @@ from attentrim import Plan, find_sites, trim
 from attentrim.checkpoint import stored_plan
 from attentrim.errors import UnsupportedModelError
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a cat dog sees likes him her itself and but".split()]
+WORDS = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    "the",
+    "a",
+    "cat",
+    "dog",
+    "sees",
+    "likes",
+    "him",
+    "her",
+    "itself",
+    "and",
+]
 
 
 def mixed_plan(model) -> Plan:

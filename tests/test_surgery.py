@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attentrim import Plan, find_sites, portable, trim
 from attentrim.errors import PlanError, UnsupportedModelError
-from attentrim.trimmed import mean, windowed_mean
+from attentrim.trimmed import mean_weights, windowed_mean
 
 BATCH, TOKENS = 3, 37
 
@@ -187,7 +187,25 @@ def test_windowed_mean_against_brute_force(causal):
 
 def test_mean_does_not_overflow_in_half_precision():
     hidden = torch.full((1, 512, 4), 300.0, dtype=torch.float16)
-    assert torch.allclose(mean(hidden, torch.ones(1, 512, dtype=torch.bool)), torch.tensor(300.0).half(), rtol=1e-2)
+    weights = mean_weights(torch.ones(1, 512, dtype=torch.bool), torch.float16)
+    assert torch.allclose(weights @ hidden, torch.tensor(300.0).half(), rtol=1e-2)
+
+
+def test_what_sites_share_in_a_pass_follows_the_mask(no_grad):
+    """A mask that is handed in again, changed in place, must not bring back the averages of before."""
+    small = folded("bert")
+    site = small.get_submodule("encoder.layer.0.attention")
+    hidden, mask = torch.randn(BATCH, TOKENS, 24), pair_mask(False)
+    before = site(hidden, mask)[0]
+    mask[:, :, :, -9:] = False
+    after = site(hidden, mask)[0]
+    assert torch.equal(after, site(hidden, mask.clone())[0])
+    assert not torch.equal(after, before)
+    with torch.inference_mode():
+        site(hidden, mask)
+    with torch.enable_grad():
+        site(hidden.requires_grad_(), mask)[0].sum().backward()
+    assert hidden.grad.any()
 
 
 def test_offloaded_weights_are_refused():

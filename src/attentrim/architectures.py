@@ -47,6 +47,11 @@ def _t5(site: Any, arguments: Arguments, output: Any, weights: Any) -> tuple[Any
     return output, arguments["position_bias"], weights
 
 
+def _wav2vec2(site: Any, arguments: Arguments, output: Any, weights: Any) -> tuple[Any, ...]:
+    # older releases return a third item, always None, and say so in their annotation
+    return (output, weights, None)[: max(2, site.returned_items)]
+
+
 def _module_is_causal(site: Any) -> bool:
     return bool(getattr(site, "is_causal", False))
 
@@ -200,6 +205,6 @@ ARCHITECTURES: dict[str, Layout] = {
         only_eager_onnx=True,
     ),
     "vit": replace(_LLAMA, site="attention", head_counts=("num_attention_heads",)),
-    "wav2vec2": replace(_BART, site="attention"),
+    "wav2vec2": replace(_BART, site="attention", finish=_wav2vec2),
     "xlm-roberta": _BERT,
 }

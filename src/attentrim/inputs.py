@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -9,47 +11,79 @@ from torch import Tensor
 
 from .sites import unwrap
 
+CHOICES = 2
+"""Answers a question, for multiple-choice heads."""
+
 
 def example_inputs(
-    model: Any, batch: int = 1, length: int = 128, *, padded: bool = False, seed: int = 0
+    model: Any, batch: int = 1, length: int = 128, *, padding: str = "none", seed: int = 0
 ) -> dict[str, Tensor]:
-    """Random inputs by the model's parameter names; the last quarter of the first row is padding if `padded`.
+    """Random inputs on the CPU, by the names of the model's parameters.
 
-    `length` is tokens for text and frames for speech; images have the size their model was made for.
+    `length` is tokens for text and frames for speech; images have the size their model was made for. With padding on
+    the "right" or "left" the first row is whole and the others are shorter, each by another amount.
     """
     model = unwrap(model)
+    accepted = inspect.signature(type(model).forward).parameters
     generator = torch.Generator().manual_seed(seed)
-    text = getattr(model.config, "text_config", model.config)
-    vision = getattr(model.config, "vision_config", model.config)
     inputs: dict[str, Tensor] = {}
-    modalities = _modalities(model)
-    if "text" in modalities:
-        # the special ids are at either end of vocabularies; CLIP looks for its end-of-text token, the highest
-        inputs["input_ids"] = torch.randint(5, text.vocab_size - 5, (batch, length), generator=generator)
-        inputs["input_ids"][:, -1] = getattr(text, "eos_token_id", None) or inputs["input_ids"][:, -1]
-    if "image" in modalities:
-        shape = (batch, vision.num_channels, vision.image_size, vision.image_size)
-        inputs["pixel_values"] = torch.randn(shape, generator=generator)
-    if "audio" in modalities:
-        inputs["input_values"] = torch.randn(batch, _samples(model.config, length), generator=generator)
-    if "input_ids" in inputs or "input_values" in inputs:
-        inputs["attention_mask"] = _attention_mask(next(iter(inputs.values())).shape, padded, "input_values" in inputs)
-    if _is_seq2seq(model):
-        inputs["decoder_input_ids"] = torch.randint(5, text.vocab_size - 5, (batch, length), generator=generator)
+    if "input_ids" in accepted:
+        text = getattr(model.config, "text_config", model.config)
+        inputs.update(_text(text, accepted, _texts(model, batch), length, padding, generator))
+        if _decodes(model, accepted):
+            inputs["decoder_input_ids"] = _ids(text, batch, length, generator)
+    if "pixel_values" in accepted:
+        inputs["pixel_values"] = _images(getattr(model.config, "vision_config", model.config), batch, generator)
+    if "input_values" in accepted:
+        samples = _samples(model.config, length)
+        inputs["input_values"] = torch.randn(batch, samples, generator=generator)
+        inputs["attention_mask"] = _mask(batch, samples, padding)
+    if is_multiple_choice(model):
+        inputs = {name: value.view(batch, CHOICES, -1) for name, value in inputs.items()}
     return inputs
 
 
-def _modalities(model: Any) -> set[str]:
-    names = {"input_ids": "text", "pixel_values": "image", "input_values": "audio"}
-    found = {names.get(model.main_input_name, "text")}
-    if hasattr(model.config, "text_config") and hasattr(model, "text_model") and hasattr(model, "vision_model"):
-        found = {"text", "image"}
-    return found
+def is_multiple_choice(model: Any) -> bool:
+    """Heads that take [batch, choices, length] and score the choices."""
+    return type(model).__name__.endswith("ForMultipleChoice")
 
 
-def _is_seq2seq(model: Any) -> bool:
-    """Models with a decoder that want its inputs; bart's classification heads shift the encoder's themselves."""
-    return bool(model.config.is_encoder_decoder) and hasattr(model, "get_decoder") and model.config.model_type == "t5"
+def _texts(model: Any, batch: int) -> int:
+    return batch * CHOICES if is_multiple_choice(model) else batch
+
+
+def _decodes(model: Any, accepted: Collection[str]) -> bool:
+    """Whether the caller feeds the decoder; classifiers and the like feed it the encoder's input, shifted."""
+    feeds_itself = type(model).__name__.endswith(("ForSequenceClassification", "ForQuestionAnswering"))
+    return "decoder_input_ids" in accepted and not feeds_itself
+
+
+def _text(
+    config: Any, accepted: Collection[str], batch: int, length: int, padding: str, generator: torch.Generator
+) -> dict[str, Tensor]:
+    ids, mask = _ids(config, batch, length, generator), _mask(batch, length, padding)
+    end = getattr(config, "eos_token_id", None)
+    if isinstance(end, int) and end < config.vocab_size:
+        # CLIP and seq2seq classifiers read the states at this token: one a row, the last that is not padding
+        last = (mask * torch.arange(length)).argmax(1, keepdim=True)
+        ids.scatter_(1, last, end)
+    inputs = {
+        "input_ids": ids.masked_fill(mask == 0, getattr(config, "pad_token_id", None) or 0),
+        "attention_mask": mask,
+    }
+    types = getattr(config, "type_vocab_size", 0)
+    if "token_type_ids" in accepted and types > 1:
+        inputs["token_type_ids"] = torch.randint(0, types, (batch, length), generator=generator)
+    return inputs
+
+
+def _ids(config: Any, batch: int, length: int, generator: torch.Generator) -> Tensor:
+    # special tokens are at either end of a vocabulary
+    return torch.randint(5, config.vocab_size - 5, (batch, length), generator=generator)
+
+
+def _images(config: Any, batch: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(batch, config.num_channels, config.image_size, config.image_size, generator=generator)
 
 
 def _samples(config: Any, frames: int) -> int:
@@ -59,8 +93,9 @@ def _samples(config: Any, frames: int) -> int:
     return frames
 
 
-def _attention_mask(shape: torch.Size, padded: bool, audio: bool) -> Tensor:
-    mask = torch.ones(shape, dtype=torch.long)
-    if padded:
-        mask[0, -(shape[1] // 4) :] = 0
-    return mask
+def _mask(batch: int, length: int, padding: str) -> Tensor:
+    lengths = torch.full((batch, 1), length)
+    if padding != "none":
+        lengths -= torch.arange(batch)[:, None] * length // (2 * batch)
+    positions = torch.arange(length)
+    return (positions < lengths if padding != "left" else positions >= length - lengths).long()

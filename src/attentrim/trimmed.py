@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import typing
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ class Trimmed:
 
     stock: type[nn.Module]
     parameters_of_forward: tuple[str, ...]
+    returned_items: int
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         kind = next(cls for cls in type(self).__mro__ if cls in KINDS)
@@ -31,8 +34,13 @@ class Trimmed:
 
 @functools.cache
 def _generate(kind: Any, stock: Any) -> Any:
-    names = tuple(inspect.signature(stock.forward).parameters)[1:]
-    return type(f"{kind.__name__}{stock.__name__}", (kind, stock), {"stock": stock, "parameters_of_forward": names})
+    signature = inspect.signature(stock.forward)
+    body = {
+        "stock": stock,
+        "parameters_of_forward": tuple(signature.parameters)[1:],
+        "returned_items": len(typing.get_args(signature.return_annotation)),
+    }
+    return type(f"{kind.__name__}{stock.__name__}", (kind, stock), body)
 
 
 def _rebuild(kind: Any, stock: Any) -> Any:
@@ -130,21 +138,26 @@ class UniformSite(Trimmed):
         arguments = _arguments(self, args, kwargs)
         past = arguments["attentrim_past"] = _past(self, arguments)
         hidden: Tensor = arguments["hidden_states"]
-        layout = self.attentrim_layout
-        mask = arguments.get(layout.mask)
-        if layout.binary_mask and mask is not None:
-            mask = mask.bool()
-        cache = _cache(self, arguments)
+        mask, cache = arguments.get(self.attentrim_layout.mask), _cache(self, arguments)
         # the masks of a static cache are as wide as it may become; others end at the current token
         first = past if getattr(cache, "is_compileable", False) else None
-        valid = valid_positions(mask, hidden.shape[1], first)
         if self.attentrim_window is not None:
-            context = _windowed(self, hidden, valid, cache)
+            context = _windowed(self, hidden, self._valid(mask, hidden, first), cache)
         elif self.attentrim_causal:
-            context = _running(self, hidden, valid, cache, past)
+            context = _running(self, hidden, self._valid(mask, hidden, first), cache, past)
+        elif mask is None:
+            context = hidden.mean(1, keepdim=True).expand_as(hidden)
         else:
-            context = mean(hidden, valid).expand_as(hidden)
+            weights = once_a_pass(
+                mask, hidden.dtype, lambda: mean_weights(self._valid(mask, hidden, first), hidden.dtype)
+            )
+            context = torch.matmul(weights, hidden).expand_as(hidden)
         return _finish(self, arguments, context)
+
+    def _valid(self, mask: Any, hidden: Tensor, first: int | Tensor | None) -> Tensor | None:
+        if mask is not None and self.attentrim_layout.binary_mask:
+            mask = mask.bool()
+        return valid_positions(mask, hidden.shape[1], first)
 
 
 class ProjectOnce(Trimmed):
@@ -179,27 +192,42 @@ def valid_positions(mask: Any, tokens: int, first: int | Tensor | None = None) -
     """
     if mask is None:
         return None
-    if not isinstance(mask, Tensor):
-        raise UnsupportedModelError(
-            "A uniform site cannot read the block masks of flex attention: load the model with "
-            "attn_implementation='sdpa' (folded sites run no attention kernel anyway)."
-        )
-    if mask.dim() == 2:
+    if isinstance(mask, Tensor) and mask.dim() == 2:
         return mask[:, -tokens:].bool()
     rows = torch.arange(tokens, device=mask.device)
     columns = rows + (mask.shape[-1] - tokens if first is None else first)
+    if not isinstance(mask, Tensor):
+        # flex attention: the mask is a function of (batch, head, query, key)
+        batch = torch.arange(mask.shape[0], device=mask.device)[:, None]
+        within: Tensor = mask.mask_mod(batch, torch.zeros_like(batch), rows, columns)
+        return within
     # Indexed, because torch.diagonal becomes a matrix as large as the mask in ONNX.
     diagonal = mask[:, 0, rows, columns]
     return diagonal > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else diagonal.bool()
 
 
-def mean(hidden: Tensor, valid: Tensor | None) -> Tensor:
-    """Mean over the valid positions, [batch, 1, width]."""
-    if valid is None:
-        return hidden.mean(1, keepdim=True)
-    weights = valid.to(torch.promote_types(hidden.dtype, torch.float32))
+def mean_weights(valid: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Weights that average the valid positions of a sequence: [batch, 1, tokens]."""
+    assert valid is not None
+    weights = valid.to(torch.promote_types(dtype, torch.float32))
     weights = weights / weights.sum(-1, keepdim=True).clamp(min=1)
-    return torch.matmul(weights.to(hidden.dtype).unsqueeze(1), hidden)
+    return weights.to(dtype).unsqueeze(1)
+
+
+def once_a_pass(mask: Any, kind: Any, make: Callable[[], Tensor]) -> Tensor:
+    """`make()`, remembered on the mask: all sites of one forward pass are handed the same mask object.
+
+    On small inputs a GPU waits for the launches of a dozen tiny operators, which would cost more than attention does.
+    """
+    if torch.compiler.is_compiling():
+        return make()
+    tracked = isinstance(mask, Tensor) and not mask.is_inference()
+    key = (kind, torch.is_inference_mode_enabled(), mask._version if tracked else None)
+    known, value = getattr(mask, "_attentrim", (None, None))
+    if known != key:
+        value = make()
+        mask._attentrim = (key, value)
+    return value  # type: ignore[return-value]
 
 
 def _marks(hidden: Tensor, valid: Tensor | None, dtype: torch.dtype) -> Tensor:
