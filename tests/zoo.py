@@ -70,7 +70,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         vocab_size=90,
         max_position_embeddings=64,
         forced_eos_token_id=None,
-        init_std=0.2,
+        init_std=0.08,
     ),
     "t5": lambda: tf.T5Config(
         d_model=24, d_kv=6, num_layers=2, num_heads=4, d_ff=32, vocab_size=90, decoder_start_token_id=0

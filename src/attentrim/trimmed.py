@@ -157,7 +157,7 @@ class UniformSite(Trimmed):
     def _valid(self, mask: Any, hidden: Tensor, first: int | Tensor | None) -> Tensor | None:
         if mask is not None and self.attentrim_layout.binary_mask:
             mask = mask.bool()
-        return valid_positions(mask, hidden.shape[1], first)
+        return valid_positions(mask, hidden, first)
 
 
 class ProjectOnce(Trimmed):
@@ -185,22 +185,23 @@ class BiasOnly(Trimmed):
 KINDS = (SubsetSite, HeadlessSite, UniformSite, ProjectOnce, BiasOnly)
 
 
-def valid_positions(mask: Any, tokens: int, first: int | Tensor | None = None) -> Tensor | None:
+def valid_positions(mask: Any, hidden: Tensor, first: int | Tensor | None = None) -> Tensor | None:
     """Which of the current tokens are not padding, [batch, tokens], read from the diagonal of the site's mask.
 
     None means that all are. `first` is the mask's column of the first token, where masks do not end at the last.
     """
     if mask is None:
         return None
+    tokens = hidden.shape[1]
     if isinstance(mask, Tensor) and mask.dim() == 2:
         return mask[:, -tokens:].bool()
-    rows = torch.arange(tokens, device=mask.device)
+    rows = torch.arange(tokens, device=hidden.device)
     columns = rows + (mask.shape[-1] - tokens if first is None else first)
     if not isinstance(mask, Tensor):
         # flex attention: the mask is a function of (batch, head, query, key)
-        batch = torch.arange(mask.shape[0], device=mask.device)[:, None]
+        batch = torch.arange(mask.shape[0], device=hidden.device)[:, None]
         within: Tensor = mask.mask_mod(batch, torch.zeros_like(batch), rows, columns)
-        return within
+        return within.expand(mask.shape[0], tokens)
     # Indexed, because torch.diagonal becomes a matrix as large as the mask in ONNX.
     diagonal = mask[:, 0, rows, columns]
     return diagonal > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else diagonal.bool()

@@ -1,0 +1,55 @@
+"""The command line. `--help` answers without importing torch: each command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import AttentrimError
+from .output import Output
+
+COMMANDS = ("demo", "show", "trim", "export", "env")
+"""One module each, with `HELP`, `EXAMPLES`, `add_arguments(parser)` and `run(args, output)`."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attentrim",
+        description="Take needless attention out of transformers: smaller, faster checkpoints, the same answers.",
+    )
+    parser.add_argument("--version", action="version", version=f"attentrim {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in COMMANDS:
+        module = importlib.import_module(f".{name}", __name__)
+        command = commands.add_parser(
+            name,
+            help=module.HELP,
+            description=module.HELP,
+            epilog=f"examples:\n{module.EXAMPLES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        module.add_arguments(command)
+        command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else, to stdout")
+        command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = build_parser().parse_args(argv)
+    output = Output(json=args.json)
+    try:
+        args.run(args, output)
+    except AttentrimError as error:
+        output.error(str(error))
+        return 1
+    except KeyboardInterrupt:
+        output.error("stopped")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Where words and results go: tables to people; with `--json`, one object to stdout and all else to stderr."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from ..cost import Cost
+
+
+class Output:
+    def __init__(self, json: bool = False) -> None:
+        self.json = json
+        self.console = Console(stderr=json, highlight=False)
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False)
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+        """Numbers to the right, words to the left."""
+        cells = [[_cell(value) for value in row] for row in rows]
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for index, column in enumerate(columns):
+            numeric = bool(cells) and all(row[index][:1].isdigit() for row in cells)
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        for row in cells:
+            table.add_row(*row)
+        self.console.print(table)
+
+    def result(self, data: dict[str, Any]) -> None:
+        """The machine-readable answer of a command."""
+        if self.json:
+            sys.stdout.write(json_module.dumps(data, ensure_ascii=False) + "\n")
+
+    def error(self, text: str) -> None:
+        sys.stderr.write(f"attentrim: error: {' '.join(text.split())}\n")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return "" if value is None else str(value)
+
+
+def megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def size_table(output: Output, title: str, before: Cost, after: Cost) -> None:
+    """Two models side by side."""
+    rows: list[tuple[str, Any, Any, str]] = [
+        ("heads", before.heads, after.heads, _change(before.heads, after.heads)),
+        ("parameters", before.parameters, after.parameters, _change(before.parameters, after.parameters)),
+        ("size", megabytes(before.bytes), megabytes(after.bytes), _change(before.bytes, after.bytes)),
+        ("MFLOPs (1x128)", before.flops // 10**6, after.flops // 10**6, _change(before.flops, after.flops)),
+    ]
+    output.table(title, ("", "before", "after", "change"), rows)
+
+
+def size_fields(before: Cost, after: Cost) -> dict[str, int]:
+    """The same for JSON."""
+    return {
+        "parameters_before": before.parameters,
+        "parameters": after.parameters,
+        "bytes_before": before.bytes,
+        "bytes": after.bytes,
+        "flops_before": before.flops,
+        "flops": after.flops,
+    }
+
+
+def _change(before: float, after: float) -> str:
+    """'-41.3%'"""
+    return f"{100 * (after - before) / before:+.1f}%" if before else ""

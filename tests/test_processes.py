@@ -1,0 +1,129 @@
+"""In processes of their own: without attentrim, in both import orders, and from the wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as tf
+import zoo
+
+from attentrim import Plan, portable, trim
+
+ROOT = Path(__file__).parent.parent
+PLANS = {
+    "heads": {"heads": {0: [1, 2]}},
+    "uniform only": {"uniform": [1]},
+    "all uniform": {"uniform": [0, 1]},
+    "headless": {"heads": {0: range(4)}},
+}
+LOGITS = """
+import json, torch
+ids = torch.arange(5, 16).repeat(2, 1)
+mask = torch.ones_like(ids); mask[1, 7:] = 0
+with torch.no_grad():
+    print(json.dumps(model(input_ids=ids, attention_mask=mask).logits.tolist()))
+"""
+
+
+def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, cwd="/")
+
+
+def logits(process: subprocess.CompletedProcess[str]) -> torch.Tensor:
+    assert process.returncode == 0, process.stderr
+    return torch.tensor(json.loads(process.stdout.strip().splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    torch.manual_seed(0)
+    model = tf.BertForSequenceClassification(zoo.CONFIGS["bert"]()).eval()
+    zoo.liven(model)
+    return model
+
+
+def expected(model) -> torch.Tensor:
+    scope = {"model": model, "print": lambda text: scope.update(text=text)}
+    exec(LOGITS, scope)
+    return torch.tensor(json.loads(scope["text"]))
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_plain_transformers_refuses_a_trimmed_checkpoint(kind, classifier, tmp_path):
+    trim(classifier, Plan.of(classifier, **PLANS[kind])).save_pretrained(tmp_path)
+    process = python(
+        "import sys; from transformers import AutoModelForSequenceClassification as A\n"
+        f"A.from_pretrained({str(tmp_path)!r})\nprint('loaded')"
+    )
+    assert process.returncode != 0
+    assert "loaded" not in process.stdout
+    assert "attentrim" in process.stderr
+    assert "mismatch" in process.stderr
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_plain_transformers_loads_a_portable_checkpoint(kind, classifier, tmp_path):
+    same_shape = portable(classifier, Plan.of(classifier, **PLANS[kind]))
+    same_shape.save_pretrained(tmp_path)
+    process = python(
+        "import sys; from transformers import AutoModelForSequenceClassification as A\n"
+        f"model = A.from_pretrained({str(tmp_path)!r})\nassert 'attentrim' not in sys.modules\n{LOGITS}"
+    )
+    assert torch.equal(logits(process), expected(same_shape))
+
+
+AUTO = "from transformers import AutoModelForSequenceClassification as A"
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        f"import attentrim; {AUTO}",
+        f"{AUTO}; import attentrim",
+        f"import transformers.quantizers.auto; import attentrim; {AUTO}",
+        f"from attentrim import trim; {AUTO}",
+    ],
+)
+def test_any_order_of_imports_loads_a_trimmed_checkpoint(imports, classifier, tmp_path):
+    small = trim(classifier, Plan.of(classifier, heads={0: [1]}, uniform=[1]))
+    small.save_pretrained(tmp_path)
+    process = python(f"{imports}\nmodel = A.from_pretrained({str(tmp_path)!r})\n{LOGITS}")
+    assert torch.equal(logits(process), expected(small))
+
+
+def test_the_wheel_works_outside_the_source_tree(classifier, tmp_path):
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*install, "--target", str(tmp_path / "site"), str(wheel)], check=True, capture_output=True)
+    small = trim(classifier, Plan.of(classifier, heads={0: [1]}, uniform=[1]))
+    small.save_pretrained(tmp_path / "small")
+    process = python(
+        f"import attentrim; assert attentrim.__file__.startswith({str(tmp_path)!r}), attentrim.__file__\n"
+        "from transformers import AutoModelForSequenceClassification as A\n"
+        f"model = A.from_pretrained({str(tmp_path / 'small')!r})\n{LOGITS}",
+        PYTHONPATH=str(tmp_path / "site"),
+    )
+    assert torch.equal(logits(process), expected(small))
+    script = (
+        "import sys, attentrim.cli as cli; assert cli.__file__.startswith(sys.argv[1]);"
+        "sys.exit(cli.main(['show', '--model', sys.argv[2]]))"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path), str(tmp_path / "small")],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "uniform" in shown.stdout
+    assert (tmp_path / "site" / "attentrim" / "py.typed").exists()
