@@ -9,6 +9,7 @@ import torch
 import zoo
 
 from attentrim import Control, Plan, find_sites, trim
+from attentrim.attention import controlled
 from attentrim.errors import ControlError
 
 NAMES = list(zoo.CONFIGS)
@@ -269,19 +270,22 @@ def test_saving_a_controlled_model_saves_a_stock_one(tmp_path, no_grad):
     assert torch.equal(zoo.output("bert", again, batch), dense)
 
 
-@pytest.mark.parametrize("backend", ["flex_attention", "flash_attention_2"])
-def test_masks_are_refused_under_backends_without_a_mask_of_pairs(backend):
+@pytest.mark.parametrize(
+    ("backend", "ask"),
+    [
+        ("flex_attention", lambda control: control.set_score_mask(0, torch.zeros(1, 4, 4, dtype=torch.bool))),
+        ("flash_attention_2", lambda control: control.set_score_mask(0, torch.zeros(1, 4, 4, dtype=torch.bool))),
+        ("flash_attention_2", lambda control: control.set_gates(0, torch.zeros(4))),
+    ],
+)
+def test_backends_that_cannot_do_it_are_refused(backend, ask):
     model, _ = bert()
-    model.config._attn_implementation_internal = backend
-    state = torch.zeros(1, 4, 4, dtype=torch.bool)
+    query = torch.zeros(1, 4, 4, 6)
     with Control(model) as control:
-        control.set_score_mask(0, state)
-        module = control.sites[0].module
-        from attentrim.attention import controlled
-
-        query = torch.zeros(1, 4, 4, 6)
-        with pytest.raises(ControlError, match=f"eager or sdpa attention.*{backend}"):
-            controlled(module, query, query, query, None)
+        ask(control)
+        model.config._attn_implementation_internal = backend
+        with pytest.raises(ControlError, match=f"eager or sdpa attention; site encoder.*{backend}"):
+            controlled(control.sites[0].module, query, query, query, None)
 
 
 def test_check_notices_a_site_that_is_never_reached():

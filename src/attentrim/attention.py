@@ -17,6 +17,8 @@ from .errors import ControlError
 
 MASKABLE = ("eager", "sdpa")
 """Backends whose mask is a tensor of (query, key) pairs."""
+SUPPORTED = (*MASKABLE, "flex_attention")
+"""Backends for gates and uniform sites."""
 
 
 @dataclass(eq=False)
@@ -129,13 +131,7 @@ def controlled(
 ) -> tuple[Tensor, Tensor | None]:
     """The function that transformers calls at a controlled site, in place of the one it would have called."""
     state: SiteState = module.attentrim  # type: ignore[assignment]
-    backend = state.backend
-    masked = state.score_mask is not None or state.weight_mask is not None
-    if masked and backend not in MASKABLE:
-        raise ControlError(
-            f"Score and weight masks need the eager or sdpa attention; site {state.name} uses {backend!r}. "
-            "Call model.set_attn_implementation('sdpa')."
-        )
+    _check_backend(state)
     causal = kwargs.get("is_causal")
     causal = bool(getattr(module, "is_causal", False)) if causal is None else causal
     if state.weight_mask is not None:
@@ -162,11 +158,21 @@ def controlled(
         attention_mask = _additive(attention_mask, keep, query.dtype)
     if bias is not None:
         kwargs["position_bias"] = bias
-    context, weights = _stock(module, state, backend)(module, query, key, value, attention_mask, **kwargs)
+    context, weights = _stock(module, state.backend)(module, query, key, value, attention_mask, **kwargs)
     return _gated(state, context), weights
 
 
-def _stock(module: nn.Module, state: SiteState, backend: str) -> Any:
+def _check_backend(state: SiteState) -> None:
+    masked = state.score_mask is not None or state.weight_mask is not None
+    if state.backend not in (MASKABLE if masked else SUPPORTED):
+        what = "Score and weight masks need" if masked else "Control needs"
+        raise ControlError(
+            f"{what} {' or '.join(MASKABLE)} attention; site {state.name} uses {state.backend!r}. "
+            "Call model.set_attn_implementation('sdpa')."
+        )
+
+
+def _stock(module: nn.Module, backend: str) -> Any:
     """The function that transformers would have called."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -175,19 +181,4 @@ def _stock(module: nn.Module, state: SiteState, backend: str) -> Any:
             function = getattr(sys.modules[cls.__module__], "eager_attention_forward", None)
             if function is not None:
                 return function
-    if backend in MASKABLE:
-        return ALL_ATTENTION_FUNCTIONS[backend]
-    return _with_own_config(ALL_ATTENTION_FUNCTIONS[backend], state)
-
-
-def _with_own_config(function: Any, state: SiteState) -> Any:
-    """Flash kernels ask the module's config which of them to load: show them the config it had before."""
-
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        ours, module.config = module.config, state.config
-        try:
-            return function(module, *args, **kwargs)
-        finally:
-            module.config = ours
-
-    return call
+    return ALL_ATTENTION_FUNCTIONS[backend]

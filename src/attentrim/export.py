@@ -17,6 +17,7 @@ import math
 import os
 import sys
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -101,7 +102,7 @@ def export_onnx(
         cases = _cases(model, batch, length, padded="attention_mask" in traced)
         worst = max(_compare(graph, session, inputs, padding) for padding, inputs in cases)
         if not worst.relative <= tolerance:
-            raise ExportError(f"{_name(model)} was exported, but {worst}; the tolerance is {tolerance:g}.")
+            raise ExportError(f"The export of this {_name(model)} is wrong: {worst}; the tolerance is {tolerance:g}.")
         report = ExportReport(
             path=str(folder / FILE),
             model_type=model.config.model_type,
@@ -213,9 +214,8 @@ def _axes(inputs: Inputs) -> Axes:
 
 
 def _write(graph: _Graph, inputs: Inputs, path: Path) -> None:
-    with torch.no_grad(), _quiet():
-        outputs = graph(*inputs.values())
-        try:
+    try:
+        with torch.no_grad(), _quiet():
             torch.onnx.export(
                 graph,
                 tuple(inputs.values()),
@@ -223,12 +223,23 @@ def _write(graph: _Graph, inputs: Inputs, path: Path) -> None:
                 dynamo=True,
                 verbose=False,
                 input_names=list(inputs),
-                output_names=list(outputs),
+                output_names=list(graph(*inputs.values())),
                 dynamic_shapes=(tuple(_axes(inputs).values()),),
                 external_data=sum(p.numel() * p.element_size() for p in graph.parameters()) > LARGEST_FILE,
             )
-        except torch.onnx.OnnxExporterError as error:
-            raise ExportError(f"torch.onnx cannot export {_name(graph.model)}: {_reason(error)}") from error
+    except (RuntimeError, ValueError) as error:
+        raise ExportError(f"This {_name(graph.model)} cannot be exported: {_reason(error)}") from error
+    _strip(path)
+
+
+def _strip(path: Path) -> None:
+    """The exporter notes at each node where it came from, file paths of this machine included."""
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False)
+    for node in graph.graph.node:
+        node.ClearField("metadata_props")
+    onnx.save(graph, path)
 
 
 @contextmanager
@@ -248,10 +259,10 @@ def _quiet() -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the first cause."""
+    """The first cause, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return str(error).strip().partition("\n")[0]
+    return textwrap.shorten(str(error), 300)
 
 
 # What is checked
@@ -276,8 +287,8 @@ class _Difference:
 
     def __str__(self) -> str:
         return (
-            f"its output {self.output!r} differs from the model's by {self.absolute:.3g} on {self.case}, "
-            f"{self.relative:.3g} of max(1, its largest value {self.largest:.3g})"
+            f"its output {self.output!r} is off by {self.absolute:.3g} on {self.case}, "
+            f"which is {self.relative:.3g} of max(1, its largest value {self.largest:.3g})"
         )
 
 
@@ -366,4 +377,4 @@ def _shapes(inputs: Inputs) -> Shapes:
 
 
 def _name(model: Any) -> str:
-    return f"this {type(model).__name__} ({model.config.model_type})"
+    return f"{type(model).__name__} ({model.config.model_type})"

@@ -1,0 +1,39 @@
+"""Every Python block in README and docs runs, in order, page by page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import transformers as tf
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # a stand-in where the pages load BERT-base by name
+    config = tf.BertConfig(
+        hidden_size=48, num_hidden_layers=12, num_attention_heads=12, intermediate_size=64, vocab_size=90
+    )
+    tf.BertForSequenceClassification(config).save_pretrained("bert-base-uncased")
+    scope: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        exec(compile(block, str(page), "exec"), scope)
+
+
+def test_readme_shows_real_numbers():
+    """The parameters that README says the example prints, counted on the skeleton of BERT-base."""
+    import torch
+
+    from attentrim import Plan
+
+    with torch.device("meta"):
+        model = tf.BertForSequenceClassification(tf.BertConfig())
+    before, after = Plan.of(model, heads={0: [1, 2], 7: [0]}, uniform=[10, 11]).cost(model)
+    assert f"`{before.parameters:,} -> {after.parameters:,} parameters`" in (ROOT / "README.md").read_text()
