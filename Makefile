@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test lint bench clean
+.PHONY: install demo test test-lowest lint bench clean
 
 install: $(STAMP)
 
@@ -30,5 +30,16 @@ lint: install
 test: lint
 	$(BIN)/python -m pytest
 
+# The tests at the lowest transformers that pyproject.toml promises, with whatever else that release wants.
+LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\),.*/\1/p' pyproject.toml)
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
+	.venv-lowest/bin/python -m pip install --quiet -e '.[dev]' 'transformers==$(LOWEST).*'
+	.venv-lowest/bin/python -m pytest
+
+bench: install
+	$(BIN)/python benchmarks/folded_speed.py --shapes 8x128 4x256 2x512
+
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
