@@ -35,7 +35,7 @@ LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\),.*/\1/p' pyproject.toml
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet "$$(grep '^torch==' constraints.txt)"
-	.venv-lowest/bin/python -m pip install --quiet -e '.[dev]' 'transformers==$(LOWEST).*'
+	.venv-lowest/bin/python -m pip install --quiet -e '.[dev]' 'transformers==$(LOWEST).0'
 	.venv-lowest/bin/python -m pytest
 
 bench: install

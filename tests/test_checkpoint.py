@@ -240,12 +240,13 @@ def test_lora_trains_on_a_trimmed_model_and_merges(tmp_path):
         torch.testing.assert_close(merged(**batch).logits, apart, atol=1e-5, rtol=1e-5)
 
 
-def test_trimming_with_adapters_on_is_refused():
+@pytest.mark.parametrize("target", ["query", "intermediate.dense"])
+def test_trimming_with_adapters_on_is_refused(target):
     peft = pytest.importorskip("peft")
     torch.manual_seed(0)
     model = tf.BertForSequenceClassification(zoo.CONFIGS["bert"]())
-    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=["query"]))
-    with pytest.raises(UnsupportedModelError, match="Merge adapters first"):
+    adapted = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", r=2, target_modules=[target]))
+    with pytest.raises(UnsupportedModelError, match="carries adapters: merge them first"):
         trim(adapted, Plan.of(adapted, heads={0: [0]}))
 
 
@@ -292,3 +293,52 @@ def test_a_damaged_plan_in_the_config_is_named(tmp_path):
     path.write_text(json.dumps(config))
     with pytest.raises(ValueError, match=r"The plan stored in config\.json has version 99"):
         tf.AutoModel.from_pretrained(tmp_path)
+
+
+def test_a_head_for_other_labels_is_made_anew_or_refused(tmp_path, no_grad):
+    """transformers compares no shapes for quantised models: we must."""
+    small = trimmed_bert()
+    save(small, tmp_path)
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        tf.BertForSequenceClassification.from_pretrained(tmp_path, num_labels=7)
+    other, report = tf.BertForSequenceClassification.from_pretrained(
+        tmp_path, num_labels=7, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    assert logits(other).shape == (3, 7)
+    assert {name for name, *_ in report["mismatched_keys"]} == {"classifier.weight", "classifier.bias"}
+    batch = zoo.inputs("bert", "right")
+    assert torch.equal(other.bert(**batch)[0], small.bert(**batch)[0])
+
+
+def test_full_weights_under_a_trimmed_config_are_refused(tmp_path):
+    small = trimmed_bert()
+    save(small, tmp_path / "small")
+    torch.manual_seed(0)
+    save(tf.BertForSequenceClassification(zoo.CONFIGS["bert"]()), tmp_path / "full")
+    (tmp_path / "full" / "config.json").write_text((tmp_path / "small" / "config.json").read_text())
+    with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+        tf.BertForSequenceClassification.from_pretrained(tmp_path / "full")
+
+
+def test_loading_with_the_config_of_a_model_at_hand(tmp_path):
+    small = trimmed_bert()
+    loaded = type(small).from_pretrained(save(small, tmp_path), config=small.config)
+    assert torch.equal(logits(loaded), logits(small))
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "llama"])
+def test_models_with_accelerate_hooks_can_be_trimmed(name, no_grad):
+    hooks = pytest.importorskip("accelerate.hooks")
+    model, batch = zoo.build(name), zoo.inputs(name)
+    expected = zoo.output(name, trim(model, mixed_plan(model)), batch)
+    for module in list(model.modules()):
+        hooks.add_hook_to_module(module, hooks.ModelHook())
+    assert torch.equal(zoo.output(name, trim(model, mixed_plan(model)), batch), expected)
+
+
+def test_a_model_trimmed_in_inference_mode_can_be_trained():
+    model = zoo.build("bert")
+    with torch.inference_mode():
+        small = trim(model, mixed_plan(model))
+    zoo.output("bert", small.train(), zoo.inputs("bert")).sum().backward()
+    assert find_sites(small)[0].output.weight.grad is not None

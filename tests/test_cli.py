@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -128,6 +129,9 @@ def test_demo(capsys, tmp_path):
     [
         (["show", "--model", "/no/such/place"], "There is no model directory /no/such/place"),
         (["show", "--model", "no-such-model-name"], "Cannot load the model 'no-such-model-name'"),
+        (["show", "--model", "DAMAGED"], "Cannot load the model"),
+        (["show", "--model", "UNKNOWN"], "names 'MyOwnModel', which is no model of transformers"),
+        (["trim", "--model", "MODEL", "--plan", "PLAN", "--output_dir", ""], "--output_dir is empty"),
         (["trim", "--model", "MODEL", "--output_dir", "OUT"], "Say what to remove"),
         (
             ["trim", "--model", "MODEL", "--plan", "PLAN", "--uniform", "0", "--output_dir", "OUT"],
@@ -144,6 +148,11 @@ def test_demo(capsys, tmp_path):
 )
 def test_bad_input_gets_one_clear_line(arguments, message, model_dir, plan_file, tmp_path, capsys):
     places = {"MODEL": model_dir, "PLAN": plan_file, "OUT": tmp_path / "out"}
+    for name in ("DAMAGED", "UNKNOWN"):
+        places[name] = shutil.copytree(model_dir, tmp_path / name)
+    (tmp_path / "DAMAGED" / "model.safetensors").write_bytes(b"not tensors")
+    config = json.loads((model_dir / "config.json").read_text())
+    (tmp_path / "UNKNOWN" / "config.json").write_text(json.dumps({**config, "architectures": ["MyOwnModel"]}))
     capsys.readouterr()
     assert run(*[places.get(argument, argument) for argument in arguments]) == 1
     printed = capsys.readouterr()
@@ -151,6 +160,19 @@ def test_bad_input_gets_one_clear_line(arguments, message, model_dir, plan_file,
     assert line.startswith("attentrim: error: ")
     assert message in line
     assert printed.out == ""
+
+
+def test_a_length_below_one_is_refused(model_dir, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run("show", "--model", model_dir, "--length", "0")
+    assert "must be 1 or more" in capsys.readouterr().err
+
+
+def test_an_output_directory_inside_the_models_own(model_dir, tmp_path, capsys):
+    inside = shutil.copytree(model_dir, tmp_path / "model") / "small"
+    for _ in range(2):
+        assert run("trim", "--model", inside.parent, "--heads", "0:1", "--output_dir", inside) == 0
+    assert not (inside / "small").exists()
 
 
 def test_help_lists_every_command_with_examples(capsys):

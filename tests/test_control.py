@@ -349,3 +349,42 @@ def test_folded_sites_have_nothing_to_control():
     small = trim(model, Plan.of(model, uniform=[0]))
     with Control(small) as control, pytest.raises(ControlError, match="has no heads left"):
         control.set_gates(0, torch.ones(4))
+
+
+@pytest.mark.parametrize("off", [False, 0, None])
+def test_uniform_can_be_taken_back(off, no_grad):
+    model, batch = bert()
+    dense = zoo.output("bert", model, batch)
+    with Control(model) as control:
+        control.set_uniform(0)
+        control.set_uniform(0, off)
+        assert torch.equal(zoo.output("bert", model, batch), dense)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+def test_attaching_twice_is_refused_and_old_controls_leave_new_ones_alone(name, no_grad):
+    model, batch = zoo.build(name), zoo.inputs(name)
+    dense = zoo.output(name, model, batch)
+    old = Control(model)
+    with pytest.raises(ControlError, match="under control already"):
+        old.attach()
+    old.detach()
+    with Control(model) as new:
+        new.set_uniform(0)
+        asked = zoo.output(name, model, batch)
+        old.detach()
+        assert torch.equal(zoo.output(name, model, batch), asked)
+        with pytest.raises(ControlError, match="under control already"):
+            old.attach()
+    assert torch.equal(zoo.output(name, model, batch), dense)
+
+
+def test_check_leaves_every_module_in_its_mode():
+    model, batch = bert()
+    model.train()
+    model.embeddings.eval()
+    with Control(model) as control:
+        control.set_uniform(0)
+        control.check(**batch)
+    assert model.training
+    assert not model.embeddings.training

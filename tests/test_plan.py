@@ -6,6 +6,8 @@ import json
 
 import plans
 import pytest
+import torch
+import transformers as tf
 import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,6 +77,25 @@ def test_cost_counts_every_architecture(name):
     assert 0 < after.parameters < before.parameters
 
 
+@pytest.mark.parametrize("head", [tf.BartForSequenceClassification, tf.GPT2ForSequenceClassification])
+def test_cost_of_classifiers_that_look_for_the_last_token(head):
+    torch.manual_seed(0)
+    model = head(zoo.CONFIGS["bart" if "Bart" in head.__name__ else "gpt2"]())
+    before, after = Plan.of(model, uniform=[0]).cost(model, batch=2, length=16)
+    assert 0 < after.flops < before.flops
+
+
+def test_cost_keeps_to_the_positions_a_model_has():
+    config = zoo.CONFIGS["bert"]()
+    config.max_position_embeddings = 40
+    before, after = Plan.of(tf.BertModel(config), uniform=[0]).cost(tf.BertModel(config), length=128)
+    assert before.length == after.length == 38
+
+
+def test_how_a_plan_was_made_does_not_tell_plans_apart(bert):
+    assert Plan.of(bert, heads={0: [1]}, made_by={"seed": 1}) == Plan.of(bert, heads={0: [1]})
+
+
 def test_round_trip(bert, tmp_path):
     plan = Plan.of(bert, heads={0: [1]}, uniform=[1], made_by={"method": "by hand", "seed": 3})
     plan.save(tmp_path / "plan.json")
@@ -109,8 +130,6 @@ def test_composition_refuses_a_plan_for_the_full_model(bert):
 @settings(max_examples=8)
 @given(data=st.data())
 def test_trimming_twice_is_trimming_once_by_the_composition(name, data):
-    import torch
-
     model, batch = zoo.build(name), zoo.inputs(name)
     first = data.draw(plans.random_plans(model))
     once = trim(model, first)
@@ -146,6 +165,9 @@ def _second_plans(model):
         ({"heads": {0: [1.5]}}, "named by a whole number. Got 1.5"),
         ({"heads": {"a": [1]}}, "named by a whole number. Got 'a'"),
         ({"heads": {0: [True]}}, "named by a whole number. Got True"),
+        ({"heads": {0: torch.tensor([1.7])}}, "named by a whole number"),
+        ({"heads": {0: torch.tensor([True, False])}}, "named by a whole number"),
+        ({"made_by": {"seed": {1, 2}}}, "'made_by' goes into a JSON file"),
         ({"uniform": [5]}, "There is no site 5"),
         ({"uniform": [0, 0]}, "names a uniform site twice"),
     ],
@@ -197,6 +219,7 @@ def _file(bert, **changes):
         ({"version": 2}, "has version 2; this attentrim reads up to 1: pip install --upgrade"),
         ({"version": "1"}, "has no valid version"),
         ({"heads": {"0": [9]}}, "Site 0 has no head 9"),
+        ({"heads": {"00": [1]}}, "not by '00'"),
         ({"heads": {"0": 1}}, "is damaged"),
         ({"heads": None}, "is damaged"),
         ({"uniform": 3}, "is damaged"),
@@ -220,6 +243,12 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "cut.json").write_text('{"format": "attentrim-pl')
     with pytest.raises(PlanError, match="is not valid JSON"):
         Plan.load(tmp_path / "cut.json")
+    (tmp_path / "twice.json").write_text('{"heads": {"0": [1], "0": [2]}}')
+    with pytest.raises(PlanError, match="a key stands twice"):
+        Plan.load(tmp_path / "twice.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(PlanError, match="is not valid JSON"):
+        Plan.load(tmp_path / "deep.json")
     (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00\x80")
     with pytest.raises(PlanError, match="is not a text file"):
         Plan.load(tmp_path / "binary.json")

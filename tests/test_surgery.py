@@ -10,7 +10,7 @@ import zoo
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from attentrim import Plan, find_sites, portable, trim
+from attentrim import Control, Plan, find_sites, portable, trim
 from attentrim.errors import PlanError, UnsupportedModelError
 from attentrim.trimmed import mean_weights, windowed_mean
 
@@ -191,21 +191,42 @@ def test_mean_does_not_overflow_in_half_precision():
     assert torch.allclose(weights @ hidden, torch.tensor(300.0).half(), rtol=1e-2)
 
 
-def test_what_sites_share_in_a_pass_follows_the_mask(no_grad):
+@pytest.mark.parametrize("inference", [False, True])
+def test_what_sites_share_in_a_pass_follows_the_mask(inference):
     """A mask that is handed in again, changed in place, must not bring back the averages of before."""
-    small = folded("bert")
-    site = small.get_submodule("encoder.layer.0.attention")
-    hidden, mask = torch.randn(BATCH, TOKENS, 24), pair_mask(False)
-    before = site(hidden, mask)[0]
-    mask[:, :, :, -9:] = False
-    after = site(hidden, mask)[0]
-    assert torch.equal(after, site(hidden, mask.clone())[0])
-    assert not torch.equal(after, before)
+    site = folded("bert").get_submodule("encoder.layer.0.attention")
+    with torch.inference_mode(inference):
+        hidden, mask = torch.randn(BATCH, TOKENS, 24), pair_mask(False)
+        before = site(hidden, mask)[0]
+        mask[:, :, :, -9:] = False
+        after = site(hidden, mask)[0]
+        assert torch.equal(after, site(hidden, mask.clone())[0])
+        assert not torch.equal(after, before)
+
+
+def test_what_sites_share_in_inference_does_not_reach_training():
+    small, mask = folded("bert"), pair_mask(False)
+    hidden = torch.randn(BATCH, TOKENS, 24, requires_grad=True)
     with torch.inference_mode():
-        site(hidden, mask)
-    with torch.enable_grad():
-        site(hidden.requires_grad_(), mask)[0].sum().backward()
+        small.get_submodule("encoder.layer.0.attention")(hidden, mask)
+    small.get_submodule("encoder.layer.1.attention")(hidden, mask)[0].sum().backward()
     assert hidden.grad.any()
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "llama"])
+def test_hand_made_masks(name, no_grad):
+    """Additive masks at -10000, and masks with one row for all queries, mean what they mean to the stock model."""
+    model = zoo.build(name, scale=1.0)
+    small = trim(model, Plan.of(model, uniform=[0, 1]))
+    ids, valid = zoo.inputs(name)["input_ids"], zoo.inputs(name, "right")["attention_mask"].bool()
+    mask = torch.where(valid[:, None, None], 0.0, -1e4)
+    if name == "llama":
+        mask = mask + torch.full((11, 11), -1e4).triu(1)
+    for given in (mask, mask.expand(3, 1, 11, 11).contiguous()):
+        with Control(model) as control:
+            control.apply(Plan.of(model, uniform=[0, 1]))
+            masked = model(ids, attention_mask=given)[0][valid]
+        torch.testing.assert_close(small(ids, attention_mask=given)[0][valid], masked, atol=1e-5, rtol=1e-5)
 
 
 def test_offloaded_weights_are_refused():

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .errors import ControlError
+from .masks import is_open
 
 MASKABLE = ("eager", "sdpa")
 """Backends whose mask is a tensor of (query, key) pairs."""
@@ -53,9 +54,7 @@ def allowed_keys(mask: Tensor | None, causal: bool, queries: int, keys: int, dev
     if mask is None:
         allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)
         return allowed.tril(keys - queries) if causal and queries > 1 else allowed
-    if mask.is_floating_point():
-        return mask > torch.finfo(mask.dtype).min / 2
-    return mask.bool()
+    return is_open(mask)
 
 
 def _pairs(mask: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import nn
 from transformers.quantizers.auto import (
     AUTO_QUANTIZATION_CONFIG_MAPPING,
     register_quantization_config,
@@ -31,6 +33,10 @@ class TrimmedConfig(QuantizationConfigMixin):
     def to_dict(self) -> dict[str, Any]:
         return {"quant_method": METHOD, "plan": self.plan}
 
+    def get(self, key: str, default: Any = None) -> Any:
+        """transformers reads the config of a model that is at hand as it reads the dict in a file."""
+        return self.to_dict().get(key, default)
+
 
 class TrimmedLoader(HfQuantizer):
     """Shapes the skeleton before the weights arrive. Nothing is quantised."""
@@ -47,6 +53,7 @@ class TrimmedLoader(HfQuantizer):
         self.plan = stored.restricted(sites)
         self.plan.check(sites)
         operate(model, self.plan)
+        _compare_shapes(model)
         return model
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
@@ -75,6 +82,29 @@ class TrimmedLoader(HfQuantizer):
     @property
     def is_compileable(self) -> bool:
         return True
+
+
+def _compare_shapes(model: Any) -> None:
+    """Have weights of another shape reported, made anew or refused, as they are in a stock model.
+
+    transformers compares no shapes where a quantisation method is at work: a head with another number of labels would
+    be replaced by the one in the file. This is done at the first step after loading that asks the model anything.
+    """
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    next_step = model.mark_tied_weights_as_initialized
+
+    def mark_mismatches(loading_info: Any) -> None:
+        del model.mark_tied_weights_as_initialized
+        for name, parameter in list(model.named_parameters()):
+            shape = shapes.get(name, parameter.shape)
+            if parameter.shape != shape:
+                loading_info.mismatched_keys.add((name, parameter.shape, shape))
+                path, _, leaf = name.rpartition(".")
+                empty = torch.empty(shape, dtype=parameter.dtype, device="meta")
+                setattr(model.get_submodule(path), leaf, nn.Parameter(empty))
+        next_step(loading_info)
+
+    model.mark_tied_weights_as_initialized = mark_mismatches
 
 
 def with_plan(model: Any, plan: Plan) -> None:

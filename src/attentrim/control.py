@@ -37,8 +37,6 @@ class Control:
         self.model = unwrap(model)
         self.sites = find_sites(self.model)
         self._states: dict[int, SiteState] = {}
-        if any(hasattr(site.module, NAME) for site in self.sites):
-            raise ControlError("This model is under control already: detach the other Control first.")
         self.attach()
 
     def __enter__(self) -> Control:
@@ -51,6 +49,8 @@ class Control:
         """Route every site that has heads through this control. Asks nothing of them yet."""
         from transformers import AttentionInterface
 
+        if any(hasattr(site.module, NAME) for site in self.sites):
+            raise ControlError("This model is under control already: detach the other Control first.")
         AttentionInterface.register(NAME, controlled)
         for site in self.sites:
             if site.heads:
@@ -58,7 +58,9 @@ class Control:
 
     def detach(self) -> None:
         """Leave the model as it was found."""
-        detach(self.model)
+        for index, state in self._states.items():
+            if getattr(self.sites[index].module, NAME, None) is state:
+                _detach(self.sites[index], state)
         self._states.clear()
 
     def set_gates(self, site: int, gates: Tensor | Sequence[float] | None) -> None:
@@ -87,7 +89,7 @@ class Control:
 
     def set_uniform(self, site: int, uniform: bool | Tensor = True) -> None:
         """Make the attention of a site constant over the keys that its own mask allows."""
-        self._state(site).uniform = uniform
+        self._state(site).uniform = uniform if isinstance(uniform, Tensor) else bool(uniform)
 
     def apply(self, plan: Plan) -> None:
         """Ask for just what a plan removes: closed gates and uniform sites."""
@@ -118,7 +120,7 @@ class Control:
         hooks = [
             self.sites[index].output.register_forward_pre_hook(partial(_record, contexts, index)) for index in asked
         ]
-        training = self.model.training
+        training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
             for index in asked:
@@ -128,7 +130,8 @@ class Control:
             for index, wanted in asked.items():
                 self._check_site(index, wanted, contexts.get(index))
         finally:
-            self.model.train(training)
+            for module in training:
+                module.training = True
             for hook in hooks:
                 hook.remove()
             for state in self._states.values():
@@ -171,16 +174,19 @@ class Control:
 
 
 def detach(model: Any) -> None:
-    """Take any control off a model."""
+    """Take any control off a model, whoever attached it."""
     for site in find_sites(model):
         state: SiteState | None = getattr(site.module, NAME, None)
-        if state is None:
-            continue
-        if site.layout.routed_forward is None:
-            site.module.config = state.config
-        else:
-            _restore_forward(site.module)
-        del site.module.attentrim
+        if state is not None:
+            _detach(site, state)
+
+
+def _detach(site: Site, state: SiteState) -> None:
+    if site.layout.routed_forward is None:
+        site.module.config = state.config
+    else:
+        _restore_forward(site.module)
+    del site.module.attentrim
 
 
 def _attach(site: Site, config: Any) -> SiteState:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from .control import detach
+from .duplicate import duplicate
 from .inputs import example_inputs
 from .plan import Plan
 from .sites import find_sites, unwrap
@@ -25,17 +25,21 @@ class Cost:
     parameters: int
     bytes: int
     flops: int
+    length: int
+    """Tokens a sequence that the FLOPs were counted for: as asked, or as many as the model has positions for."""
 
 
 def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
     """The cost of a model as it is."""
     model = unwrap(model)
     parameters = list(model.parameters())
+    length = min(length, _positions(model))
     return Cost(
         heads=sum(site.heads for site in find_sites(model)),
         parameters=sum(parameter.numel() for parameter in parameters),
         bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         flops=flops(model, batch, length),
+        length=length,
     )
 
 
@@ -49,12 +53,22 @@ def cost_of_plan(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> t
 
 
 def flops(model: Any, batch: int = 1, length: int = 128) -> int:
-    """FLOPs of one forward pass over full-length inputs (a multiplication and an addition are two)."""
+    """FLOPs of one forward pass over full-length inputs (a multiplication and an addition are two).
+
+    The head of a classifier that looks for the last token is left out: it depends on values, which a skeleton has not.
+    """
     shape = skeleton(unwrap(model)).eval().requires_grad_(False)
     # the counter does not see into SDPA on CPU
     shape.set_attn_implementation("eager")
     # no look for padding in ids that have no values
     shape.config.pad_token_id = None
+    try:
+        return _count(shape, batch, length)
+    except (RuntimeError, ValueError):
+        return _count(shape.base_model, batch, length)
+
+
+def _count(shape: Any, batch: int, length: int) -> int:
     inputs = {name: value.to("meta") for name, value in example_inputs(shape, batch, length).items()}
     inputs.pop("attention_mask", None)
     counter = FlopCounterMode(display=False)
@@ -63,13 +77,12 @@ def flops(model: Any, batch: int = 1, length: int = 128) -> int:
     return counter.get_total_flops()
 
 
+def _positions(model: Any) -> int:
+    """Tokens that a model can take; roberta and its kin spend two positions on padding."""
+    text = getattr(model.config, "text_config", model.config)
+    return int(getattr(text, "max_position_embeddings", None) or sys.maxsize) - 2
+
+
 def skeleton(model: nn.Module) -> Any:
     """A copy of a model on the meta device: its shapes without its weights."""
-    memo: dict[int, Any] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
-    for buffer in model.buffers():
-        memo[id(buffer)] = buffer.to("meta")
-    duplicate = copy.deepcopy(model, memo)
-    detach(duplicate)
-    return duplicate
+    return duplicate(model, lambda tensor: tensor.to("meta"))

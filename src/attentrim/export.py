@@ -10,7 +10,6 @@ apart (`type_vocab_size` above 1), as tokenizers do. Decoders come without a cac
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import logging
 import math
@@ -29,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from .control import NAME as CONTROL
+from .duplicate import duplicate
 from .errors import AttentrimError, MissingExtraError
 from .inputs import example_inputs
 from .sites import find_sites, layout_of, unwrap
@@ -116,7 +116,7 @@ def export_onnx(
             largest_output=worst.largest,
             bytes=sum(file.stat().st_size for file in Path(scratch).iterdir()),
         )
-        for file in Path(scratch).iterdir():
+        for file in list(Path(scratch).iterdir()):
             os.replace(file, folder / file.name)
     return report
 
@@ -132,13 +132,13 @@ def _refuse_arguments(model: Any, output_dir: str | Path, batch: int, length: in
         raise wrong("output_dir", "a directory, new or existing", str(output_dir))
     if batch < 2:
         raise wrong("batch", "at least 2, because the exporter takes a size of 1 for a constant", batch)
-    if length < 2:
-        raise wrong("length", "at least 2, because the exporter takes a size of 1 for a constant", length)
+    if length < 4:
+        raise wrong("length", "at least 4, so that the check can use shorter inputs than the trace", length)
     if not tolerance > 0:
         raise wrong("tolerance", "a positive number", tolerance)
     layout_of(model)
     text = getattr(model.config, "text_config", model.config)
-    longest = getattr(text, "max_position_embeddings", math.inf) - LONGER - SPARE_POSITIONS
+    longest = (getattr(text, "max_position_embeddings", None) or math.inf) - LONGER - SPARE_POSITIONS
     if length > longest:
         raise wrong("length", f"at most {longest}, so that the check can use longer inputs than the trace", length)
 
@@ -184,12 +184,7 @@ class _Graph(nn.Module):
 
 def _twin(model: Any) -> Any:
     """A copy on the CPU, made ready for export, so that nothing has to be restored on the model. It shares weights."""
-    memo: dict[int, Any] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(parameter.detach().cpu(), requires_grad=False)
-    for buffer in model.buffers():
-        memo[id(buffer)] = buffer.detach().cpu()
-    twin = copy.deepcopy(model, memo).eval()
+    twin = duplicate(model, Tensor.cpu).eval().requires_grad_(False)
     twin.config.use_cache = False
     if layout_of(model).only_eager_onnx:
         twin.set_attn_implementation("eager")

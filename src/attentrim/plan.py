@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -42,7 +43,7 @@ class Plan:
     heads: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """The removed heads by site. Sites that lose none are left out."""
     uniform: tuple[int, ...] = ()
-    made_by: Mapping[str, Any] = field(default_factory=dict)
+    made_by: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """How the plan came about: method, settings, seed. Free form; not compared."""
 
     def __post_init__(self) -> None:
@@ -54,6 +55,10 @@ class Plan:
         object.__setattr__(self, "heads", dict(sorted(heads.items())))
         object.__setattr__(self, "uniform", tuple(sorted(_number(site, "site") for site in self.uniform)))
         object.__setattr__(self, "sites", tuple(self.sites))
+        try:
+            json.dumps(dict(self.made_by))
+        except (TypeError, ValueError) as error:
+            raise PlanError(f"'made_by' goes into a JSON file: {error}.") from None
         for site, removed in self.heads.items():
             self._check_heads(site, removed)
         for site in self.uniform:
@@ -216,7 +221,7 @@ class Plan:
             return cls(
                 model_type=str(data["model_type"]),
                 sites=tuple(_shape_from(entry, known) for entry in data["sites"]),
-                heads={int(site): tuple(removed) for site, removed in data["heads"].items()},
+                heads={_site_key(site): tuple(removed) for site, removed in data["heads"].items()},
                 uniform=tuple(data["uniform"]),
                 made_by=dict(data.get("made_by", {})),
             )
@@ -238,8 +243,8 @@ class Plan:
         except UnicodeDecodeError as error:
             raise PlanError(f"{path} is not a text file.") from error
         try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
+            data = json.loads(text, object_pairs_hook=_unique)
+        except (ValueError, RecursionError) as error:
             raise PlanError(f"{path} is not valid JSON: {error}.") from error
         return cls.from_dict(data, source=str(path))
 
@@ -286,6 +291,23 @@ def _shape_from(entry: Any, known: set[str]) -> SiteShape:
 
 
 def _number(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise PlanError(f"A {what} is named by a whole number. Got {value!r} instead.")
-    return int(value)
+    try:
+        if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise PlanError(f"A {what} is named by a whole number. Got {value!r} instead.") from None
+
+
+def _site_key(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or str(int(text)) != text:
+        raise PlanError(f"a site is named by a whole number, not by {text!r}")
+    return int(text)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON lets a key stand twice and keeps the last; a plan says what it means once."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found

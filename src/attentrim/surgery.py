@@ -19,6 +19,7 @@ from .trimmed import BiasOnly, HeadlessSite, ProjectOnce, SubsetSite, UniformSit
 Model = TypeVar("Model", bound=nn.Module)
 
 
+@torch.inference_mode(False)
 def trim(model: Model, plan: Plan) -> Model:
     """A copy of `model` without the attention that `plan` removes: smaller, faster, the same answers.
 
@@ -32,6 +33,7 @@ def trim(model: Model, plan: Plan) -> Model:
     return trimmed
 
 
+@torch.inference_mode(False)
 def portable(model: Model, plan: Plan) -> Model:
     """A copy of `model` of full shape and stock classes that answers as if trimmed, and loads without attentrim."""
     if stored_plan(unwrap(model)):
@@ -90,12 +92,14 @@ def _copy_for(model: Model, plan: Plan) -> Model:
     inner = unwrap(model)
     sites = find_sites(inner)
     plan.check(sites)
+    if any(hasattr(module, "base_layer") or hasattr(module, "modules_to_save") for module in inner.modules()):
+        raise UnsupportedModelError("This model carries adapters: merge them first (merge_and_unload).")
     for site in sites:
         for module in (*site.projections, site.output):
-            if not (isinstance(module, nn.Linear) or is_conv1d(module)) or hasattr(module, "base_layer"):
+            if not (isinstance(module, nn.Linear) or is_conv1d(module)):
                 raise UnsupportedModelError(
-                    f"Site {site.index} ({site.name}) has a {type(module).__name__} where a Linear is expected. Merge "
-                    "adapters first (merge_and_unload), and trim before quantising."
+                    f"Site {site.index} ({site.name}) has a {type(module).__name__} where a Linear is expected: trim "
+                    "before quantising."
                 )
     if any(parameter.is_meta for parameter in inner.parameters()):
         raise UnsupportedModelError("Some weights are offloaded: load the model without offloading to trim it.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from .architectures import Layout
 from .errors import UnsupportedModelError
+from .masks import is_open
 
 
 class Trimmed:
@@ -52,6 +54,9 @@ def become(module: nn.Module, kind: Any) -> None:
     """Change what a module is, in place; its parameters and children stay."""
     stock: Any = type(module)
     module.__class__ = _generate(kind, getattr(module, "stock", stock))
+    if "_old_forward" in module.__dict__:
+        # accelerate's hooks hold on to the forward that they wrapped
+        module._old_forward = types.MethodType(type(module).forward, module)  # type: ignore[assignment]
 
 
 def _arguments(site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -149,7 +154,7 @@ class UniformSite(Trimmed):
             context = hidden.mean(1, keepdim=True).expand_as(hidden)
         else:
             weights = once_a_pass(
-                mask, hidden.dtype, lambda: mean_weights(self._valid(mask, hidden, first), hidden.dtype)
+                self, mask, hidden.dtype, lambda: mean_weights(self._valid(mask, hidden, first), hidden.dtype)
             )
             context = torch.matmul(weights, hidden).expand_as(hidden)
         return _finish(self, arguments, context)
@@ -203,8 +208,7 @@ def valid_positions(mask: Any, hidden: Tensor, first: int | Tensor | None = None
         within: Tensor = mask.mask_mod(batch, torch.zeros_like(batch), rows, columns)
         return within.expand(mask.shape[0], tokens)
     # Indexed, because torch.diagonal becomes a matrix as large as the mask in ONNX.
-    diagonal = mask[:, 0, rows, columns]
-    return diagonal > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else diagonal.bool()
+    return is_open(mask[:, 0, rows if mask.shape[2] > 1 else 0, columns])
 
 
 def mean_weights(valid: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -215,20 +219,22 @@ def mean_weights(valid: Tensor | None, dtype: torch.dtype) -> Tensor:
     return weights.to(dtype).unsqueeze(1)
 
 
-def once_a_pass(mask: Any, kind: Any, make: Callable[[], Tensor]) -> Tensor:
+def once_a_pass(site: Any, mask: Any, kind: Any, make: Callable[[], Tensor]) -> Tensor:
     """`make()`, remembered on the mask: all sites of one forward pass are handed the same mask object.
 
     On small inputs a GPU waits for the launches of a dozen tiny operators, which would cost more than attention does.
+    A site that asks a second time begins another pass, for which the mask may have been changed in place.
     """
     if torch.compiler.is_compiling():
         return make()
-    tracked = isinstance(mask, Tensor) and not mask.is_inference()
-    key = (kind, torch.is_inference_mode_enabled(), mask._version if tracked else None)
-    known, value = getattr(mask, "_attentrim", (None, None))
-    if known != key:
-        value = make()
-        mask._attentrim = (key, value)
-    return value  # type: ignore[return-value]
+    kind = (kind, torch.is_inference_mode_enabled())
+    nothing: tuple[Any, Any, set[int]] = (None, None, set())
+    known, value, served = getattr(mask, "_attentrim", nothing)
+    if known != kind or id(site) in served:
+        value, served = make(), set()
+        mask._attentrim = (kind, value, served)
+    served.add(id(site))
+    return value  # type: ignore[no-any-return]
 
 
 def _marks(hidden: Tensor, valid: Tensor | None, dtype: torch.dtype) -> Tensor:
@@ -238,9 +244,15 @@ def _marks(hidden: Tensor, valid: Tensor | None, dtype: torch.dtype) -> Tensor:
     return valid.to(dtype).unsqueeze(-1).expand(*hidden.shape[:-1], 1)
 
 
+def _sum_dtype(hidden: Tensor) -> torch.dtype:
+    """One step above the input: long sums of float32, and differences of such sums, lose the small digits."""
+    single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type != "mps"
+    return torch.float64 if single else torch.float32
+
+
 def _running(site: Any, hidden: Tensor, valid: Tensor | None, cache: Any, past: Any) -> Tensor:
     """Mean over the valid prefix of each position. The cache holds running sums (values) and counts (keys)."""
-    dtype = torch.promote_types(hidden.dtype, torch.float32)
+    dtype = _sum_dtype(hidden)
     marks = _marks(hidden, valid, dtype)
     sums, counts = (hidden.to(dtype) * marks).cumsum(1), marks.cumsum(1)
     if cache is not None:
@@ -270,7 +282,7 @@ def _windowed(site: Any, hidden: Tensor, valid: Tensor | None, cache: Any) -> Te
 
 
 def windowed_mean(inputs: Tensor, marks: Tensor, window: int, causal: bool) -> Tensor:
-    """Differences of prefix sums, in float64: in float32 they would lose the small digits of long inputs."""
+    """Differences of prefix sums: no tensor of windows is made."""
     dtype = torch.float32 if inputs.device.type == "mps" else torch.float64
     tokens = inputs.shape[1]
     positions = torch.arange(tokens, device=inputs.device)

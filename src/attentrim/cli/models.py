@@ -21,17 +21,32 @@ def load_model(name: str) -> Any:
         raise AttentrimError(f"There is no model directory {name}.")
     try:
         config = transformers.AutoConfig.from_pretrained(name)
-        saved_as = getattr(transformers, (config.architectures or [""])[0], None)
-        return (saved_as or transformers.AutoModel).from_pretrained(name).eval()
+        return _saved_as(config).from_pretrained(name).eval()
     except AttentrimError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # damaged files raise whatever their readers raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise AttentrimError(f"Cannot load the model {name!r}: {reason}") from error
+
+
+def _saved_as(config: Any) -> Any:
+    """The class that the config names; without a name, the bare model."""
+    import transformers
+
+    if not config.architectures:
+        return transformers.AutoModel
+    known = getattr(transformers, config.architectures[0], None)
+    if not isinstance(known, type) or not issubclass(known, transformers.PreTrainedModel):
+        raise AttentrimError(
+            f"The model's config names {config.architectures[0]!r}, which is no model of transformers."
+        )
+    return known
 
 
 def check_output_dir(output_dir: str, model: str) -> Path:
     """Refuse early, before anything is computed, what could not or should not be written."""
+    if not output_dir:
+        raise AttentrimError("--output_dir is empty.")
     path = Path(output_dir)
     if path.resolve() == Path(model).resolve():
         raise AttentrimError("--output_dir is the model's own directory: choose another, so that the model stays.")
@@ -53,6 +68,8 @@ def copy_companions(model: str, output_dir: Path) -> list[str]:
     for pattern in COMPANIONS:
         for path in sorted(source.glob(pattern)):
             relative = path.relative_to(source)
+            if output_dir.resolve() in path.resolve().parents:
+                continue
             if str(relative) in WRITTEN_ANEW or path.name.endswith(".index.json"):
                 continue
             (output_dir / relative).parent.mkdir(parents=True, exist_ok=True)

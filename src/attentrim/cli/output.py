@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json as json_module
 import sys
 from collections.abc import Iterable, Sequence
@@ -48,6 +49,14 @@ def _cell(value: object) -> str:
     return "" if value is None else str(value)
 
 
+def positive(text: str) -> int:
+    """A flag that takes a whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
+    return number
+
+
 def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
@@ -58,7 +67,12 @@ def size_table(output: Output, title: str, before: Cost, after: Cost) -> None:
         ("heads", before.heads, after.heads, _change(before.heads, after.heads)),
         ("parameters", before.parameters, after.parameters, _change(before.parameters, after.parameters)),
         ("size", megabytes(before.bytes), megabytes(after.bytes), _change(before.bytes, after.bytes)),
-        ("MFLOPs (1x128)", before.flops // 10**6, after.flops // 10**6, _change(before.flops, after.flops)),
+        (
+            f"MFLOPs (1x{before.length})",
+            before.flops // 10**6,
+            after.flops // 10**6,
+            _change(before.flops, after.flops),
+        ),
     ]
     output.table(title, ("", "before", "after", "change"), rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from .output import Output, megabytes
+from .output import Output, megabytes, positive
 
 HELP = "list the attention sites of a model, the heads it kept, and its size"
 EXAMPLES = """  attentrim show --model bert-base-uncased
@@ -14,7 +14,9 @@ EXAMPLES = """  attentrim show --model bert-base-uncased
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, help="a model directory or hub name")
-    parser.add_argument("--length", type=int, default=128, help="sequence length for counting FLOPs (default: 128)")
+    parser.add_argument(
+        "--length", type=positive, default=128, help="sequence length for counting FLOPs (default: 128)"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
@@ -28,7 +30,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     output.table(f"{args.model} ({data['model_type']})", ("site", "module", "heads", "size", "attention"), rows)
     output.say(
         f"{data['parameters']:,} parameters, {megabytes(data['bytes'])}, "
-        f"{data['flops'] / 1e9:.2f} GFLOPs for one sequence of {args.length} tokens"
+        f"{data['flops'] / 1e9:.2f} GFLOPs for one sequence of {data['length']} tokens"
     )
     if data["trimmed"]:
         output.say(f"trimmed: {data['sparsity']:.1%} of heads removed, {data['uniform_sites']} uniform sites")
@@ -61,7 +63,7 @@ def describe(model: Any, length: int) -> dict[str, Any]:
         "parameters": sizes.parameters,
         "bytes": sizes.bytes,
         "flops": sizes.flops,
-        "length": length,
+        "length": sizes.length,
         "trimmed": plan is not None,
         "sparsity": plan.sparsity if plan else 0.0,
         "uniform_sites": len(plan.uniform) if plan else 0,

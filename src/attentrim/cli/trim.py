@@ -43,13 +43,13 @@ def run(args: argparse.Namespace, output: Output) -> None:
     model = load_model(args.model)
     plan = plan or Plan.of(model, heads=heads, uniform=args.uniform or (), made_by={"method": "by hand"})
     small = (portable if args.portable else trim)(model, plan)
+    before, after = cost(model), cost(small)
     small.save_pretrained(output_dir)
     # what the checkpoint is, in the full model's numbering, even if this was its second trim
     whole = stored_plan(small) or plan
     whole.save(output_dir / "plan.json")
     copied = copy_companions(args.model, output_dir)
 
-    before, after = cost(model), cost(small)
     size_table(output, "portable" if args.portable else "trimmed", before, after)
     output.say(f"saved to {output_dir}" + (f", with {len(copied)} files from beside the model" if copied else ""))
     needs = "" if args.portable else "import attentrim; "
