@@ -137,6 +137,9 @@ def test_a_folded_encoder_compares_no_pairs_of_tokens(folded):
     assert len(products) == 4 * model.config.n_layers
     assert all(shapes[product].count("sequence") <= 1 for product in products)
     assert not {"Softmax", "Einsum", "Attention"} & {node.op_type for node in graph.node}
+    # with these transformers makes the mask, outside the sites; nothing else is as large
+    pairs = {node.op_type for node in graph.node for out in node.output if shapes.get(out, []).count("sequence") > 1}
+    assert pairs <= {"And", "Expand"}
 
 
 def test_choices_are_a_third_dynamic_axis(folded, no_grad):

@@ -160,9 +160,7 @@ class UniformSite(Trimmed):
         return _finish(self, arguments, context)
 
     def _valid(self, mask: Any, hidden: Tensor, first: int | Tensor | None) -> Tensor | None:
-        if mask is not None and self.attentrim_layout.binary_mask:
-            mask = mask.bool()
-        return valid_positions(mask, hidden, first)
+        return valid_positions(mask, hidden, first, self.attentrim_layout.binary_mask)
 
 
 class ProjectOnce(Trimmed):
@@ -190,10 +188,13 @@ class BiasOnly(Trimmed):
 KINDS = (SubsetSite, HeadlessSite, UniformSite, ProjectOnce, BiasOnly)
 
 
-def valid_positions(mask: Any, hidden: Tensor, first: int | Tensor | None = None) -> Tensor | None:
+def valid_positions(
+    mask: Any, hidden: Tensor, first: int | Tensor | None = None, binary: bool = False
+) -> Tensor | None:
     """Which of the current tokens are not padding, [batch, tokens], read from the diagonal of the site's mask.
 
     None means that all are. `first` is the mask's column of the first token, where masks do not end at the last.
+    A `binary` mask holds 1 and 0, whatever its dtype.
     """
     if mask is None:
         return None
@@ -207,8 +208,10 @@ def valid_positions(mask: Any, hidden: Tensor, first: int | Tensor | None = None
         batch = torch.arange(mask.shape[0], device=hidden.device)[:, None]
         within: Tensor = mask.mask_mod(batch, torch.zeros_like(batch), rows, columns)
         return within.expand(mask.shape[0], tokens)
-    # Indexed, because torch.diagonal becomes a matrix as large as the mask in ONNX.
-    return is_open(mask[:, 0, rows if mask.shape[2] > 1 else 0, columns])
+    # Gathered, because in ONNX torch.diagonal and indices make matrices as large as the mask.
+    columns = columns.view((-1, 1) if mask.shape[2] > 1 else (1, -1)).expand(mask.shape[0], 1, -1, -1)
+    diagonal = mask[:, :1].gather(-1, columns).flatten(1)
+    return diagonal.bool() if binary else is_open(diagonal)
 
 
 def mean_weights(valid: Tensor | None, dtype: torch.dtype) -> Tensor:
