@@ -32,7 +32,11 @@ def run(args: argparse.Namespace, output: Output) -> None:
         f"outputs: {', '.join(report.outputs)}\n"
         f"largest difference to PyTorch: {report.max_abs_difference:.1e} (outputs up to {report.largest_output:.1f})"
     )
-    for shapes in report.checked_shapes:
-        output.say(f"  checked at {shapes}")
-    output.say(f"  traced at {report.traced_shapes}")
+    main = report.inputs[0]
+    checked = ", ".join(_size(shapes[main]) for shapes in report.checked_shapes)
+    output.say(f"{main} was {_size(report.traced_shapes[main])} in the trace and {checked} in the comparisons")
     output.result({"output_dir": args.output_dir, "format": args.format, **asdict(report)})
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return "x".join(str(size) for size in shape)
