@@ -127,3 +127,41 @@ def test_the_wheel_works_outside_the_source_tree(classifier, tmp_path):
     assert shown.returncode == 0, shown.stderr
     assert "uniform" in shown.stdout
     assert (tmp_path / "site" / "attentrim" / "py.typed").exists()
+
+
+PARALLEL = """
+import sys, torch, torch.distributed as dist, attentrim
+from transformers import AutoModelForSequenceClassification
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}/meet", rank=rank, world_size=2)
+torch.manual_seed(0)
+model = AutoModelForSequenceClassification.from_pretrained(sys.argv[2]).train()
+parallel = torch.nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+torch.manual_seed(rank)
+for _ in range(3):
+    parallel(input_ids=torch.randint(5, 80, (2, 9)), labels=torch.tensor([0, 1])).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(sum(p.double().sum().item() for p in model.parameters()))
+"""
+
+
+@pytest.mark.parametrize("kind", ["all uniform", "headless"])
+def test_two_processes_train_a_trimmed_model_in_step(kind, classifier, tmp_path):
+    """Data parallelism waits for every trainable parameter: one without a gradient would stop it."""
+    trim(classifier, Plan.of(classifier, **PLANS[kind])).save_pretrained(tmp_path)
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PARALLEL, str(rank), str(tmp_path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for rank in range(2)
+    ]
+    answers = [process.communicate(timeout=240) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], answers
+    assert answers[0][0].splitlines()[-1] == answers[1][0].splitlines()[-1]
