@@ -41,6 +41,12 @@ class SiteState:
     """While a check runs: what was applied."""
 
     @property
+    def asked(self) -> list[str]:
+        """The names of what is asked."""
+        given = [name for name in ("gates", "score_mask", "weight_mask") if getattr(self, name) is not None]
+        return given + ["uniform"] * (self.uniform is not False)
+
+    @property
     def backend(self) -> str:
         return getattr(self.config, "_attn_implementation", None) or "eager"
 
@@ -92,9 +98,7 @@ def _gated(state: SiteState, context: Tensor) -> Tensor:
 
 def _note(state: SiteState) -> None:
     if state.seen is not None:
-        asked = {"gates": state.gates, "score_mask": state.score_mask, "weight_mask": state.weight_mask}
-        state.seen += [name for name, value in asked.items() if value is not None]
-        state.seen += ["uniform"] if state.uniform is not False else []
+        state.seen += state.asked
 
 
 def explicit(

@@ -115,7 +115,7 @@ class Control:
 
         Closed gates are looked for where they must show: as exact zeros in the input of the output projection.
         """
-        asked = {index: _asked(state) for index, state in self._states.items() if _asked(state)}
+        asked = {index: state.asked for index, state in self._states.items() if state.asked}
         contexts: dict[int, Tensor] = {}
         hooks = [
             self.sites[index].output.register_forward_pre_hook(partial(_record, contexts, index)) for index in asked
@@ -212,11 +212,6 @@ def _restore_forward(module: Any) -> None:
         delattr(module, name)
     else:
         setattr(module, name, before)
-
-
-def _asked(state: SiteState) -> list[str]:
-    names = ("gates", "score_mask", "weight_mask")
-    return [name for name in names if getattr(state, name) is not None] + ["uniform"] * (state.uniform is not False)
 
 
 def _record(contexts: dict[int, Tensor], index: int, module: nn.Module, args: tuple[Any, ...]) -> None:
