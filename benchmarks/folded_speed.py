@@ -1,6 +1,7 @@
 """How much faster a model is with most of its attention folded: dense SDPA against trimmed, interleaved.
 
-python benchmarks/folded_speed.py --shapes 4x256 8x128 --uniform 11
+python benchmarks/folded_speed.py --shapes 8x128 4x256 2x512 --profile
+python benchmarks/folded_speed.py --shapes 1x128 32x128 32x256 32x512 --device cuda --dtype bfloat16
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--profile", action="store_true", help="also show where each model's time goes")
     args = parser.parse_args()
     torch.manual_seed(0)
     dense = BertModel(BertConfig(), add_pooling_layer=False).eval()
@@ -35,6 +37,8 @@ def main() -> None:
         mask = torch.ones_like(ids)
         mask[-1, -length // 8 :] = 0
         print(json.dumps({"shape": shape, **compare(models, ids, mask, args.repeats)}))
+        for model in models if args.profile else ():
+            print(profile(model, ids, mask))
 
 
 @torch.inference_mode()
@@ -59,6 +63,16 @@ def compare(models: list[BertModel], ids: torch.Tensor, mask: torch.Tensor, repe
         "dtype": str(models[0].dtype).removeprefix("torch."),
         "repeats": repeats,
     }
+
+
+@torch.inference_mode()
+def profile(model: BertModel, ids: torch.Tensor, mask: torch.Tensor) -> str:
+    """The operators that take the most time, on the device that does the work."""
+    with torch.profiler.profile() as profiler:
+        for _ in range(5):
+            model(ids, attention_mask=mask)
+    order = "self_cuda_time_total" if ids.is_cuda else "self_cpu_time_total"
+    return profiler.key_averages().table(sort_by=order, row_limit=8, max_name_column_width=40)
 
 
 def _clock(ids: torch.Tensor) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .checkpoint import stored_plan, with_plan
-from .control import detach
+from .duplicate import duplicate
 from .errors import PlanError, UnsupportedModelError
 from .plan import Plan
 from .sites import Site, find_sites, is_conv1d, unwrap
@@ -103,9 +102,7 @@ def _copy_for(model: Model, plan: Plan) -> Model:
                 )
     if any(parameter.is_meta for parameter in inner.parameters()):
         raise UnsupportedModelError("Some weights are offloaded: load the model without offloading to trim it.")
-    duplicate = copy.deepcopy(inner)
-    detach(duplicate)
-    return duplicate  # type: ignore[no-any-return]
+    return duplicate(inner, Tensor.clone)  # type: ignore[no-any-return]
 
 
 # The three operations on a site

@@ -63,7 +63,7 @@ def _arguments(site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
     return {**dict(zip(site.parameters_of_forward, args, strict=False)), **kwargs}
 
 
-def _finish(site: Any, arguments: dict[str, Any], context: Tensor) -> tuple[Any, ...]:
+def _finish(site: Any, arguments: dict[str, Any], context: Tensor, past: Any) -> tuple[Any, ...]:
     """Project (where that is the site's own job), and return what the stock site would."""
     layout: Layout = site.attentrim_layout
     queries = context.shape[1]
@@ -71,33 +71,32 @@ def _finish(site: Any, arguments: dict[str, Any], context: Tensor) -> tuple[Any,
     eager = getattr(getattr(site, "config", None), "_attn_implementation", "eager") == "eager"
     weights = context.new_zeros(context.shape[0], 0, queries, queries) if eager else None
     if layout.shared_bias:
-        arguments["position_bias"] = full_bias(site, arguments)
+        arguments["position_bias"] = full_bias(site, arguments, past)
     if layout.output_in_parent:
         return context, weights
     output = site.get_submodule(layout.output)(context)
     return layout.finish(site, arguments, output, weights)
 
 
-def full_bias(site: Any, arguments: dict[str, Any]) -> Tensor | None:
+def full_bias(site: Any, arguments: dict[str, Any], past: Any) -> Tensor | None:
     """The position bias for all heads of the stack: as handed in, or made here if this is t5's first block."""
     bias: Tensor | None = arguments.get("position_bias")
     if bias is not None or not hasattr(site, "compute_bias"):
         return bias
     hidden, mask = arguments["hidden_states"], arguments.get("mask")
-    past = arguments.get("attentrim_past", 0)
     keys = hidden.shape[1] + past if mask is None else mask.shape[-1]
     bias = site.compute_bias(hidden.shape[1], keys, device=hidden.device, past_seen_tokens=past)
     return bias.to(hidden.dtype)
 
 
-def _cache(site: Any, arguments: dict[str, Any]) -> Any:
+def _cache(arguments: dict[str, Any]) -> Any:
     cache = arguments.get("past_key_values")
     return getattr(cache, "self_attention_cache", cache)
 
 
 def _past(site: Any, arguments: dict[str, Any]) -> Any:
     """Tokens already cached: an int, or a tensor for a static cache (which changes it in place: hence the copy)."""
-    cache = _cache(site, arguments)
+    cache = _cache(arguments)
     past = 0 if cache is None else cache.get_seq_length(site.layer_idx)
     return past.clone() if isinstance(past, Tensor) else past
 
@@ -109,8 +108,7 @@ class SubsetSite(Trimmed):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         arguments = _arguments(self, args, kwargs)
-        past = _past(self, arguments)
-        bias = full_bias(self, {**arguments, "attentrim_past": past})
+        bias = full_bias(self, arguments, _past(self, arguments))
         arguments["position_bias"] = None if bias is None else bias[:, self.kept_heads]
         result = super().forward(**arguments)  # type: ignore[misc]
         # t5 hands the bias on to the next block, which may have other heads
@@ -122,14 +120,14 @@ class HeadlessSite(Trimmed):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         arguments = _arguments(self, args, kwargs)
-        arguments["attentrim_past"] = _past(self, arguments)
+        past = _past(self, arguments)
         hidden: Tensor = arguments["hidden_states"]
-        cache = _cache(self, arguments)
+        cache = _cache(arguments)
         if cache is not None:
             # The first site's cache tells the model how many tokens it has seen, unless it is empty.
             marker = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
             cache.update(marker, marker, self.layer_idx)  # type: ignore[attr-defined]
-        return _finish(self, arguments, hidden[..., :0])
+        return _finish(self, arguments, hidden[..., :0], past)
 
 
 class UniformSite(Trimmed):
@@ -141,9 +139,9 @@ class UniformSite(Trimmed):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         arguments = _arguments(self, args, kwargs)
-        past = arguments["attentrim_past"] = _past(self, arguments)
+        past = _past(self, arguments)
         hidden: Tensor = arguments["hidden_states"]
-        mask, cache = arguments.get(self.attentrim_layout.mask), _cache(self, arguments)
+        mask, cache = arguments.get(self.attentrim_layout.mask), _cache(arguments)
         # the masks of a static cache are as wide as it may become; others end at the current token
         first = past if getattr(cache, "is_compileable", False) else None
         if self.attentrim_window is not None:
@@ -157,7 +155,7 @@ class UniformSite(Trimmed):
                 self, mask, hidden.dtype, lambda: mean_weights(self._valid(mask, hidden, first), hidden.dtype)
             )
             context = torch.matmul(weights, hidden).expand_as(hidden)
-        return _finish(self, arguments, context)
+        return _finish(self, arguments, context, past)
 
     def _valid(self, mask: Any, hidden: Tensor, first: int | Tensor | None) -> Tensor | None:
         return valid_positions(mask, hidden, first, self.attentrim_layout.binary_mask)
