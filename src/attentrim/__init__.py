@@ -11,20 +11,50 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .control import Control
+    from .distillation import distillation_loss
+    from .methods import list_methods
+    from .methods.autoattention import AutoAttention
+    from .methods.hisp import HISP
+    from .methods.l0 import L0
+    from .methods.random_heads import RandomHeads
+    from .methods.smp import SMP
     from .plan import Plan
     from .sites import find_sites
     from .surgery import portable, trim
+    from .trainer import Trainer
 
 _HOMES = {
+    "AutoAttention": "methods.autoattention",
     "Control": "control",
+    "HISP": "methods.hisp",
+    "L0": "methods.l0",
     "Plan": "plan",
+    "RandomHeads": "methods.random_heads",
+    "SMP": "methods.smp",
+    "Trainer": "trainer",
+    "distillation_loss": "distillation",
     "find_sites": "sites",
+    "list_methods": "methods",
     "portable": "surgery",
     "trim": "surgery",
 }
 """Public names and the modules they are loaded from on first use: `import attentrim` itself imports no torch."""
 
-__all__ = ["Control", "Plan", "find_sites", "portable", "trim"]
+__all__ = [
+    "HISP",
+    "L0",
+    "SMP",
+    "AutoAttention",
+    "Control",
+    "Plan",
+    "RandomHeads",
+    "Trainer",
+    "distillation_loss",
+    "find_sites",
+    "list_methods",
+    "portable",
+    "trim",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -39,12 +39,19 @@ class SiteState:
     """True (or a tensor that is 1): constant attention over the keys that the site's own mask allows."""
     seen: list[str] | None = field(default=None, repr=False)
     """While a check runs: what was applied."""
+    maps: list[Tensor] | None = field(default=None, repr=False)
+    """While attention is recorded: the weights of each call, [batch, heads, query, key], before dropout."""
 
     @property
     def asked(self) -> list[str]:
         """The names of what is asked."""
         given = [name for name in ("gates", "score_mask", "weight_mask") if getattr(self, name) is not None]
         return given + ["uniform"] * (self.uniform is not False)
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether the attention weights themselves are wanted, which fused kernels do not make."""
+        return self.weight_mask is not None or self.maps is not None
 
     @property
     def backend(self) -> str:
@@ -92,7 +99,7 @@ def _gated(state: SiteState, context: Tensor) -> Tensor:
     """`context` is [batch, query, heads, head size]."""
     if state.gates is None:
         return context
-    gates = state.gates.repeat_interleave(context.shape[2] // state.gates.shape[-1], -1).to(context.dtype)
+    gates = state.gates.repeat_interleave(context.shape[2] // state.gates.shape[-1], -1).to(context)
     return context * (gates[:, None, :, None] if gates.dim() == 2 else gates[:, None])
 
 
@@ -123,6 +130,8 @@ def explicit(
     elif causal if mask is None else not mask.is_floating_point():
         mask = _additive(None, allowed_keys(mask, causal, *pairs, scores.device), scores.dtype)
     weights = nn.functional.softmax(scores if mask is None else scores + mask, dim=-1).to(value.dtype)
+    if state.maps is not None:
+        state.maps.append(weights)
     weights = nn.functional.dropout(weights, p=dropout, training=training)
     if state.weight_mask is not None:
         weights = weights * _pairs(state.weight_mask).to(weights.dtype)
@@ -137,7 +146,7 @@ def controlled(
     _check_backend(state)
     causal = kwargs.get("is_causal")
     causal = bool(getattr(module, "is_causal", False)) if causal is None else causal
-    if state.weight_mask is not None:
+    if state.needs_weights:
         repeats = query.shape[1] // key.shape[1]
         if repeats > 1:
             key, value = key.repeat_interleave(repeats, 1), value.repeat_interleave(repeats, 1)
@@ -166,9 +175,9 @@ def controlled(
 
 
 def _check_backend(state: SiteState) -> None:
-    masked = state.score_mask is not None or state.weight_mask is not None
-    if state.backend not in (MASKABLE if masked else SUPPORTED):
-        what = "Score and weight masks need" if masked else "Control needs"
+    pairs = state.score_mask is not None or state.needs_weights
+    if state.backend not in (MASKABLE if pairs else SUPPORTED):
+        what = "Masks and recording need" if pairs else "Control needs"
         raise ControlError(
             f"{what} {' or '.join(MASKABLE)} attention; site {state.name} uses {state.backend!r}. "
             "Call model.set_attn_implementation('sdpa')."

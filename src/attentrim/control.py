@@ -12,7 +12,8 @@ backward and must find the same gates and masks, so leave the block only after `
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ class Control:
     """Gates, masks and uniform sites on a live model. Attaches on creation, detaches at the end of a `with` block."""
 
     def __init__(self, model: Any) -> None:
+        self.outer = model
         self.model = unwrap(model)
         self.sites = find_sites(self.model)
         self._states: dict[int, SiteState] = {}
@@ -62,6 +64,11 @@ class Control:
             if getattr(self.sites[index].module, NAME, None) is state:
                 _detach(self.sites[index], state)
         self._states.clear()
+        _remove_hooks(self.outer)
+
+    def before_forward(self, action: Callable[[bool], None]) -> None:
+        """Call `action(training)` before each forward of the model, until detached: the moment to set fresh gates."""
+        self.outer.register_forward_pre_hook(_BeforeForward(action))
 
     def set_gates(self, site: int, gates: Tensor | Sequence[float] | None) -> None:
         """[groups] or [batch, groups] numbers that multiply the heads' outputs; gradients flow into them."""
@@ -109,6 +116,18 @@ class Control:
         for state in self._states.values():
             state.gates = state.score_mask = state.weight_mask = None
             state.uniform = False
+
+    @contextmanager
+    def recording(self) -> Iterator[dict[int, list[Tensor]]]:
+        """Collect the attention weights of every call of every site, [batch, heads, query, key], while this lasts."""
+        maps: dict[int, list[Tensor]] = {index: [] for index in self._states}
+        for index, state in self._states.items():
+            state.maps = maps[index]
+        try:
+            yield maps
+        finally:
+            for state in self._states.values():
+                state.maps = None
 
     def check(self, **inputs: Any) -> None:
         """Run the model once and raise unless every site that something is asked of applied it.
@@ -173,8 +192,29 @@ class Control:
         setattr(state, kind, mask)
 
 
+class _BeforeForward:
+    """A forward pre-hook that a copy of the model does not inherit."""
+
+    def __init__(self, action: Callable[[bool], None] | None = None) -> None:
+        self.action = action
+
+    def __call__(self, module: nn.Module, args: Any) -> None:
+        if self.action is not None:
+            self.action(module.training)
+
+    def __reduce__(self) -> tuple[type[_BeforeForward], tuple[()]]:
+        return _BeforeForward, ()
+
+
+def _remove_hooks(model: nn.Module) -> None:
+    for key, hook in list(model._forward_pre_hooks.items()):
+        if isinstance(hook, _BeforeForward):
+            del model._forward_pre_hooks[key]
+
+
 def detach(model: Any) -> None:
     """Take any control off a model, whoever attached it."""
+    _remove_hooks(model)
     for site in find_sites(model):
         state: SiteState | None = getattr(site.module, NAME, None)
         if state is not None:

@@ -22,6 +22,18 @@ class ControlError(AttentrimError):
     """Something asked of a live model that it cannot do, or did not do."""
 
 
+class MethodError(AttentrimError):
+    """A method with a setting that cannot be, or used where it cannot work."""
+
+
+class TrainingError(AttentrimError):
+    """A run that went wrong in a way that more steps would not mend."""
+
+
+class TaskError(AttentrimError):
+    """Data that is missing, damaged, or not what a task reads."""
+
+
 class MissingExtraError(AttentrimError, ImportError):
     """An optional dependency is needed and not installed."""
 

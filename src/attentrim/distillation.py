@@ -1,0 +1,70 @@
+"""How far a model's answers are from its teacher's, as a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+IGNORED = -100
+
+
+def distillation_loss(
+    student: Any,
+    teacher: Any,
+    batch: Mapping[str, Any],
+    *,
+    logits: float = 1.0,
+    hidden: float = 0.0,
+    temperature: float = 2.0,
+) -> Tensor:
+    """The weighted sum of the distances between two outputs of the same batch.
+
+    Logits: KL divergence at a temperature (times its square), or squared error where there is one output; at positions
+    with a label where every token has one. Hidden states: mean squared error over valid tokens and all layers.
+    """
+    loss: Tensor | None = None
+    if logits:
+        names = [name for name in student if name.endswith("logits")]
+        parts = [_between_logits(student[name], teacher[name], batch, temperature) for name in names]
+        loss = logits * torch.stack(parts).mean()
+    if hidden:
+        pairs = zip(_states(student), _states(teacher), strict=True)
+        between = hidden * torch.stack([_between_states(mine, theirs, batch) for mine, theirs in pairs]).mean()
+        loss = between if loss is None else loss + between
+    assert loss is not None
+    return loss
+
+
+def _between_logits(student: Tensor, teacher: Tensor, batch: Mapping[str, Any], temperature: float) -> Tensor:
+    student, teacher = student.float(), teacher.float()
+    labels = batch.get("labels")
+    if labels is not None and labels.shape == student.shape[:-1]:
+        student, teacher = student[labels != IGNORED], teacher[labels != IGNORED]
+    elif student.dim() == 3:
+        student, teacher = _valid(student, batch), _valid(teacher, batch)
+    if student.shape[-1] == 1:
+        return nn.functional.mse_loss(student, teacher)
+    mine, theirs = (torch.log_softmax(scores / temperature, dim=-1).flatten(0, -2) for scores in (student, teacher))
+    return temperature**2 * nn.functional.kl_div(mine, theirs, log_target=True, reduction="batchmean")
+
+
+def _between_states(student: Tensor, teacher: Tensor, batch: Mapping[str, Any]) -> Tensor:
+    return nn.functional.mse_loss(_valid(student, batch).float(), _valid(teacher, batch).float())
+
+
+def _states(output: Any) -> tuple[Tensor, ...]:
+    """All hidden states of an output; those of both halves of an encoder-decoder."""
+    names = ("hidden_states", "encoder_hidden_states", "decoder_hidden_states")
+    return tuple(state for name in names for state in (output.get(name) or ()))
+
+
+def _valid(values: Tensor, batch: Mapping[str, Any]) -> Tensor:
+    """[batch, tokens, width] at valid tokens only, where the mask fits."""
+    mask = batch.get("attention_mask")
+    if mask is None or mask.dim() < 2:
+        return values
+    mask = mask.flatten(0, -2)
+    return values[mask.bool()] if mask.shape == values.shape[:-1] else values

@@ -1,0 +1,187 @@
+"""AutoAttention at work. Equations are those of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...errors import MethodError
+from ..learned import LearnedGates
+from . import AutoAttention
+
+MEAN, DEVIATION, HIGHEST = 1.0, 0.3, 2.0
+FASTER, FASTEST = 1.5, 5.0
+"""Within a budget the gates learn faster after each check that was passed, up to the highest rate of the paper."""
+
+
+def _sigmoid_slope(x: Tensor) -> Tensor:
+    return x.sigmoid() * (1 - x.sigmoid())
+
+
+COARSE: dict[str, Callable[[Tensor], Tensor]] = {
+    "softplus": nn.functional.softplus,
+    "sigmoid": _sigmoid_slope,
+    "linear": torch.ones_like,
+    "relu": lambda x: (x > 0).to(x),
+    "clipped_relu": lambda x: ((x > 0) & (x < 1)).to(x),
+}
+"""What the backward of the step function multiplies by, by name (eq. 10 prints softplus)."""
+
+
+class StepGate(torch.autograd.Function):
+    """1 where the parameter is above 0, else 0 (eq. 8); backward by a coarse gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, parameters: Tensor, coarse: str) -> Tensor:
+        ctx.save_for_backward(parameters)
+        ctx.coarse = COARSE[coarse]
+        return (parameters > 0).to(parameters)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (parameters,) = ctx.saved_tensors
+        return gradients[0] * ctx.coarse(parameters), None
+
+
+class AutoAttentionSession(LearnedGates):
+    method: AutoAttention
+
+    def __init__(self, method: AutoAttention, model: Any, **surroundings: Any) -> None:
+        super().__init__(method, model, **surroundings)
+        self.budget = Budget(self) if method.max_drop is not None else None
+
+    def initial(self) -> Tensor:
+        start = torch.empty(self.count)
+        tiny = torch.finfo(start.dtype).tiny
+        return nn.init.trunc_normal_(start, MEAN, DEVIATION, tiny, HIGHEST, generator=self.generator)
+
+    def make_optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=self.method.gate_lr)
+
+    def gates(self) -> Tensor:
+        gates: Tensor = StepGate.apply(self.parameters, self.method.backward)  # type: ignore[no-untyped-call]
+        return gates
+
+    def training_gates(self) -> Tensor:
+        return self.open if self.is_fixed else self.gates()
+
+    def hard(self) -> Tensor:
+        return (self.parameters.detach() > 0).float()
+
+    def penalty(self) -> Tensor:
+        relief = 0.0 if self.budget is not None and self.budget.exceeded else 1.0
+        return self.method.penalty * relief * self.gates().sum()
+
+    @torch.no_grad()
+    def project(self, closed: int) -> None:
+        """The smallest common shift that leaves just `closed` parameters at or below 0."""
+        ordered = self.parameters.sort().values
+        first_open = ordered[closed]
+        last_closed = ordered[closed - 1] if closed else first_open - 0.02
+        too_few = torch.where(last_closed > 0, last_closed, torch.zeros_like(last_closed))
+        self.parameters -= torch.where(first_open <= 0, (first_open + last_closed) / 2, too_few)
+
+    def arm(self, training: bool) -> None:
+        if training and self.budget is not None:
+            self.budget.check()
+        super().arm(training)
+
+    def finish(self) -> None:
+        if self.budget is not None:
+            self.budget.settle()
+        super().finish()
+
+    def metrics(self) -> dict[str, float]:
+        return {**super().metrics(), **(self.budget.metrics() if self.budget else {})}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "budget": self.budget and self.budget.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.budget is not None:
+            self.budget.load_state_dict(state["budget"])
+
+
+class Budget:
+    """The most heads within a given drop of the metric.
+
+    The dense model, when it is trained, sets the mark. Then, at regular checks: within the budget, the state is kept
+    if it is the sparsest so far, and the gates learn faster; beyond it, the penalty rests until the metric is back.
+    At the end the model is the sparsest that was within the budget.
+    """
+
+    def __init__(self, session: AutoAttentionSession) -> None:
+        self.session = session
+        self.mark: float | None = None
+        self.value: float | None = None
+        self.exceeded = False
+        self.best: dict[str, Any] | None = None
+        self._checked = -1
+
+    def check(self) -> None:
+        """Judge the model as it is, if it is time to."""
+        session = self.session
+        if session.steps is None:
+            raise MethodError("AutoAttention within a budget works to a schedule: attach(model, steps=...).")
+        every = max(1, (session.steps - session.dense_until) // session.method.checks)
+        since = session.taken - session.dense_until
+        if since < 0 or since % every or session.taken == self._checked:
+            return
+        self._checked = session.taken
+        self._judge()
+
+    def settle(self) -> None:
+        """Judge the last state too, then go back to the best."""
+        self._judge()
+        assert self.best is not None
+        session = self.session
+        session.model.load_state_dict(self.best["weights"])
+        session.parameters.data = self.best["parameters"].to(session.device)
+        session.open = session.hard()
+        session.history.note(session.taken, session.open)
+        self.value, self.exceeded = self.best["value"], False
+
+    def _judge(self) -> None:
+        session = self.session
+        if session.evaluate is None:
+            raise MethodError("AutoAttention within a budget judges by a metric: attach(model, evaluate=...).")
+        if self.mark is None:
+            session.set(torch.ones_like(session.open))
+        else:
+            session.set(session.open)
+        self.value = session.evaluate()
+        if self.mark is None:
+            self.mark = self.value
+        assert session.method.max_drop is not None
+        self.exceeded = self.value < self.mark - session.method.max_drop
+        if self.exceeded:
+            return
+        closed = int((session.open == 0).sum())
+        if self.best is None or closed >= self.best["closed"]:
+            weights = {name: tensor.detach().cpu().clone() for name, tensor in session.model.state_dict().items()}
+            parameters = session.parameters.detach().cpu().clone()
+            self.best = {"closed": closed, "value": self.value, "weights": weights, "parameters": parameters}
+        for group in session.optimizer.param_groups:
+            group["lr"] = max(min(group["lr"] * FASTER, FASTEST), session.method.gate_lr)
+
+    def metrics(self) -> dict[str, float]:
+        if self.mark is None or self.value is None:
+            return {}
+        return {
+            "budget_mark": self.mark,
+            "budget_value": self.value,
+            "gate_lr": self.session.optimizer.param_groups[0]["lr"],
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mark": self.mark, "value": self.value, "exceeded": self.exceeded, "best": self.best}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.mark, self.value, self.exceeded, self.best = (
+            state[name] for name in ("mark", "value", "exceeded", "best")
+        )
+        self._checked = self.session.taken

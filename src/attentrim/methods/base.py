@@ -1,0 +1,145 @@
+"""What a method is: its own settings, and the way to put it to work on a model. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..errors import MethodError
+from ..options import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_ALL, check_options, from_text, option
+from ..registry import Registry
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+    from .session import Session
+
+METHODS: Registry[type[Method]] = Registry("method")
+
+
+@dataclass(kw_only=True)
+class Method:
+    """Base of all methods. A method is its own config: fields are settings, checked when it is made."""
+
+    name: ClassVar[str]
+    """On the command line and in plans."""
+    summary: ClassVar[str]
+    paper: ClassVar[str]
+    searches: ClassVar[bool] = False
+    """Whether it can choose a plan for a model without training the model (`attentrim plan`)."""
+
+    distill_logits: float = option(0.0, "weight of the distance to the dense model's logits in the loss", NOT_NEGATIVE)
+    distill_hidden: float = option(
+        0.0, "weight of the distance to the dense model's hidden states in the loss", NOT_NEGATIVE
+    )
+    distill_temperature: float = option(2.0, "temperature of the logits when distilling", POSITIVE)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Method:
+        """From `k=v` pairs of a command line or a YAML mapping."""
+        return cls(**from_text(cls, settings))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def distills(self) -> bool:
+        return self.distill_logits > 0 or self.distill_hidden > 0
+
+    @property
+    def training_defaults(self) -> dict[str, Any]:
+        """TrainingArguments that the command line uses unless told otherwise: the papers' own."""
+        return {"num_train_epochs": 4, "learning_rate": 3e-5, "per_device_train_batch_size": 32}
+
+    @property
+    def dense(self) -> float:
+        """The share of the steps that is plain fine-tuning, before the method begins."""
+        return 0.0
+
+    @property
+    def holdout(self) -> float:
+        """The share of the training data that the method wants held out, to judge by."""
+        return 0.0
+
+    def attach(
+        self,
+        model: Any,
+        *,
+        steps: int | None = None,
+        calibration: Iterable[Mapping[str, Any]] | None = None,
+        evaluate: Callable[[], float] | None = None,
+        seed: int = 0,
+    ) -> Session:
+        """Put the method to work on a live model.
+
+            session = method.attach(model, steps=1000)
+            session.follow(optimizer)          # each optimizer.step() is then a step of the method too
+            ...                                # the usual loop: forward, backward, optimizer.step()
+            session.finish()
+            plan = session.plan()
+
+        Args:
+            steps: How many optimiser steps the training will take; needed by methods that work to a schedule.
+            calibration: Batches (with labels) that methods which score heads look at; iterated anew each time.
+            evaluate: Gives the metric of the model as it is, higher being better, on data kept out of training.
+            seed: Of the method's own random numbers; those of torch are left alone.
+        """
+        return self.session(model, steps=steps, calibration=calibration, evaluate=evaluate, seed=seed)
+
+    def session(self, model: Any, **surroundings: Any) -> Session:
+        raise NotImplementedError
+
+    def search(self, model: Any, calibration: Iterable[Mapping[str, Any]] | None = None, seed: int = 0) -> Plan:
+        """A plan for `model` as it is: nothing is trained but what the method itself may need."""
+        if not self.searches:
+            able = [name for name in METHODS if METHODS[name].searches]
+            raise MethodError(
+                f"The method {self.name!r} learns what to remove while the model trains: use a Trainer, or "
+                f"`attentrim train`. Without training: {', '.join(able)}."
+            )
+        session = self.attach(model, calibration=calibration, seed=seed)
+        try:
+            session.search()
+            return session.plan()
+        finally:
+            session.detach()
+
+
+@dataclass(kw_only=True)
+class HeadMethod(Method):
+    """Base of the methods that remove heads."""
+
+    target_sparsity: float | None = option(None, "remove just this share of all heads", SHARE)
+    dense_share: float | None = option(
+        None, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
+    )
+
+    @property
+    def dense(self) -> float:
+        return self.dense_share or 0.0
+
+
+@dataclass(kw_only=True)
+class LearnedMethod(HeadMethod):
+    """Base of the methods whose gates learn beside the weights."""
+
+    penalty: float = option(1e-3, "what each open gate adds to the loss", NOT_NEGATIVE)
+    gate_lr: float = option(1.0, "learning rate of the gates' own optimiser", NOT_NEGATIVE)
+    ramp_share: float = option(
+        0.6, "with a target: share of the search over which the number of closed gates climbs to it", SHARE_OR_ALL
+    )
+    settle_share: float = option(
+        0.2, "with a target: share of all steps, at the end, in which the set is fixed", SHARE
+    )
+
+
+@dataclass(kw_only=True)
+class ScoringMethod(HeadMethod):
+    """Base of the methods that choose heads in one go, and do not learn gates."""
+
+    target_sparsity: float = option(0.5, "remove just this share of all heads", SHARE)
+    searches: ClassVar[bool] = True

@@ -1,0 +1,44 @@
+"""A thin callback: a method under any transformers Trainer. The logic is the session's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from .session import Session, loss_scale
+
+
+class MethodCallback(TrainerCallback):
+    """Drives a session from the events of a Trainer.
+
+        session = attentrim.AutoAttention(target_sparsity=0.5).attach(model)
+        trainer = transformers.Trainer(model=model, callbacks=[MethodCallback(session)], ...)
+
+    Each checkpoint gets the session's state; to go on from one, call `session.load(checkpoint)` before `train`.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.session.begin(state.max_steps)
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.session.step(loss_scale(getattr(kwargs.get("optimizer"), "scaler", None)))
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        checkpoint = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
+        if state.is_world_process_zero and checkpoint.is_dir():
+            self.session.save(checkpoint)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.session.finish()

@@ -1,0 +1,81 @@
+"""HISP at work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import MethodError
+from ..scored import ScoredGates, lowest
+from ..session import average
+from . import HISP
+
+LAST_ROUND = 0.8
+"""The share of all steps after which the last round has been held."""
+
+
+class HISPSession(ScoredGates):
+    method: HISP
+
+    def due(self) -> int | None:
+        total = self.removals(self.method.target_sparsity)
+        if self.is_dense:
+            return None
+        if self.method.rounds == 1:
+            return total
+        if self.steps is None:
+            raise MethodError("HISP in rounds works to a schedule: attach(model, steps=...).")
+        span = max(1.0, LAST_ROUND * self.steps - self.dense_until)
+        held = 1 + int((self.taken - self.dense_until) / span * (self.method.rounds - 1))
+        return round(total * min(held, self.method.rounds) / self.method.rounds)
+
+    def choose(self, count: int) -> Tensor:
+        scores = self.scores()
+        return lowest(scores.masked_fill(self.open == 0, -1.0), count)
+
+    def scores(self) -> Tensor:
+        """The mean over samples of |dL/dgate|, with gates as they are; each site divided by its l2 norm."""
+        importance = self.importance()
+        parts = [part / part.norm().clamp_min(torch.finfo(part.dtype).tiny) for part in importance.split(self.sizes)]
+        return torch.cat(parts)
+
+    def importance(self) -> Tensor:
+        totals = torch.zeros(self.count + 1, device=self.device)
+        with self.looking():
+            for batch in self.batches():
+                gradients = self._gradients(batch)
+                totals[:-1] += gradients.abs().sum(0)
+                totals[-1] += len(gradients)
+        average(totals)
+        if not totals.isfinite().all():
+            raise MethodError(
+                "The loss or its gradients are not finite on the calibration data: no ranking is possible."
+            )
+        return totals[:-1] / totals[-1]
+
+    def _gradients(self, batch: Mapping[str, Any]) -> Tensor:
+        """dL/dgate for each sample, [batch, gates]."""
+        rows, samples = _rows(batch), _samples(batch)
+        gates = self.open.expand(rows, -1).clone().requires_grad_()
+        self.set(gates)
+        loss = self.model(**batch).loss
+        if loss is None:
+            raise MethodError("HISP ranks heads by the loss: the calibration batches must have labels.")
+        (gradients,) = torch.autograd.grad(loss, gates)
+        # the loss is a mean over the batch; where a sample has several rows (one a choice), they count together
+        return gradients.float().view(samples, -1, self.count).sum(1) * samples
+
+
+def _samples(batch: Mapping[str, Any]) -> int:
+    return len(next(value for value in batch.values() if isinstance(value, Tensor) and value.dim()))
+
+
+def _rows(batch: Mapping[str, Any]) -> int:
+    """Sequences that run through the model: more than samples where each has several choices."""
+    ids = batch.get("input_ids", batch.get("inputs_embeds"))
+    if ids is None or "pixel_values" in batch:
+        return _samples(batch)
+    return int(ids.shape[:-1].numel()) if "input_ids" in batch else int(ids.shape[:-2].numel())

@@ -1,0 +1,27 @@
+"""Random: heads drawn by lot, the baseline that every choice must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..base import METHODS, ScoringMethod
+
+__all__ = ["RandomHeads"]
+
+
+@dataclass(kw_only=True)
+class RandomHeads(ScoringMethod):
+    """Close heads drawn by lot, then fine-tune without them."""
+
+    name: ClassVar[str] = "random-heads"
+    summary: ClassVar[str] = "heads drawn by lot: the baseline that every choice must beat"
+    paper: ClassVar[str] = "the 'Random' of AutoAttention, Table 1"
+
+    def session(self, model: Any, **surroundings: Any) -> Any:
+        from .session import RandomSession
+
+        return RandomSession(self, model, **surroundings)
+
+
+METHODS.register(RandomHeads.name, RandomHeads)

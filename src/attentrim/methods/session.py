@@ -1,0 +1,152 @@
+"""A method at work on one model. The trainer, its callback and hand-written loops all drive this."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..control import Control
+from ..errors import MethodError
+from ..plan import Plan, shapes
+from .base import Method
+
+STATE_FILE = "attentrim_method.pt"
+
+
+class Session:
+    """Holds what a method learns and knows how far training has come. Made by `method.attach(model)`."""
+
+    def __init__(
+        self,
+        method: Method,
+        model: Any,
+        *,
+        steps: int | None = None,
+        calibration: Iterable[Mapping[str, Any]] | None = None,
+        evaluate: Callable[[], float] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.method = method
+        self.calibration = calibration
+        self.evaluate = evaluate
+        self.seed = seed
+        self.control = Control(model)
+        self.model = self.control.model
+        self.taken = 0
+        """Optimiser steps finished."""
+        self.steps: int | None = None
+        self._busy = False
+        self.control.before_forward(self._before_forward)
+        if steps is not None:
+            self.begin(steps)
+
+    # The life of a session
+
+    def begin(self, steps: int) -> None:
+        """Training will take this many optimiser steps."""
+        if steps < 1:
+            raise MethodError(f"The number of steps must be 1 or more. Got {steps} instead.")
+        self.steps = steps
+
+    def arm(self, training: bool) -> None:
+        """Set what the next forward is to use. Called before every forward."""
+
+    def step(self, scale: float = 1.0) -> None:
+        """One step of the method, after backward. `scale` is what a loss scaler multiplied the loss by."""
+        self.taken += 1
+
+    def finish(self) -> None:
+        """Training is over: settle what is still open."""
+
+    def search(self) -> None:
+        """Choose what to remove without training."""
+        raise NotImplementedError
+
+    def detach(self) -> None:
+        """Leave the model as it was found."""
+        self.control.detach()
+
+    # What it has to say
+
+    @property
+    def settled(self) -> bool:
+        """Whether the model as it is now could be the final one."""
+        return True
+
+    def plan(self) -> Plan:
+        """What to remove, as things stand."""
+        return self.planned({})
+
+    def planned(self, heads: Mapping[int, Iterable[int]], **more: Any) -> Plan:
+        sites = self.control.sites
+        made_by = {"method": self.method.name, "settings": self.method.settings, "seed": self.seed, "step": self.taken}
+        removed = {index: tuple(gone) for index, gone in heads.items()}
+        return Plan(sites[0].model_type, shapes(sites), removed, made_by={**made_by, **more})
+
+    def metrics(self) -> dict[str, float]:
+        """Numbers for the log."""
+        return {}
+
+    def record(self) -> dict[str, Any]:
+        """What one line of the run's history tells beyond the numbers of the log."""
+        return {}
+
+    # Around an optimiser, under a Trainer, and on disk
+
+    def follow(self, optimizer: Any) -> None:
+        """Take a step of the method with every step of `optimizer` (a torch optimiser, bare or from accelerate)."""
+        scaler = getattr(optimizer, "scaler", None)
+        inner = getattr(optimizer, "optimizer", optimizer)
+        inner.register_step_pre_hook(lambda *_: self.step(loss_scale(scaler)))
+
+    def callback(self) -> Any:
+        """For the `callbacks` of a transformers Trainer."""
+        from .callback import MethodCallback
+
+        return MethodCallback(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"method": self.method.name, "taken": self.taken}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state["method"] != self.method.name:
+            raise MethodError(f"This checkpoint was made by {state['method']!r}; the method is {self.method.name!r}.")
+        self.taken = state["taken"]
+
+    def save(self, directory: str | Path) -> None:
+        """Write the state to go on from, and the plan as things stand, into a checkpoint."""
+        torch.save(self.state_dict(), Path(directory) / STATE_FILE)
+        self.plan().save(Path(directory) / "plan.json")
+
+    def load(self, directory: str | Path) -> None:
+        path = Path(directory) / STATE_FILE
+        if not path.is_file():
+            raise MethodError(f"Cannot go on from {directory}: it holds no {STATE_FILE}.")
+        self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+
+    def _before_forward(self, training: bool) -> None:
+        """Forwards that `arm` itself runs (to score heads, say) set their own gates."""
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            self.arm(training)
+        finally:
+            self._busy = False
+
+
+def loss_scale(scaler: Any) -> float:
+    """What a GradScaler multiplied the loss by; 1 without one."""
+    return float(scaler.get_scale()) if scaler is not None else 1.0
+
+
+def average(tensor: torch.Tensor) -> torch.Tensor:
+    """The mean over processes, in place; each process saw its own batches."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        distributed.all_reduce(tensor)
+        tensor /= distributed.get_world_size()
+    return tensor

@@ -1,0 +1,38 @@
+"""SMP: a small network looks at attention maps and says which heads a site needs. No labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...options import AT_LEAST_ONE, POSITIVE, Rule, option
+from ..base import METHODS, ScoringMethod
+
+__all__ = ["SMP"]
+
+POWER_OF_TWO = Rule("a power of 2, 8 or more", lambda value: value >= 8 and value & (value - 1) == 0)
+
+
+@dataclass(kw_only=True)
+class SMP(ScoringMethod):
+    """Train a scorer of attention maps to keep the model's representations, close the lowest heads of each site, and
+    fine-tune without them."""
+
+    name: ClassVar[str] = "smp"
+    summary: ClassVar[str] = "heads scored from attention maps by a small network that learns without labels"
+    paper: ClassVar[str] = "Zhang et al. 2021, Know What You Don't Need: Single-Shot Meta-Pruning for Attention Heads"
+
+    search_steps: int = option(300, "steps to train the scorer for (the paper: 6000)", AT_LEAST_ONE)
+    search_lr: float = option(2e-2, "learning rate of the scorer", POSITIVE)
+    map_length: int = option(32, "attention maps are cut or filled up to this length (the paper: 128)", POWER_OF_TWO)
+    base_width: int = option(4, "channels of the scorer's first convolution", AT_LEAST_ONE)
+    temperature: float = option(0.5, "of the repeated Gumbel-softmax that draws heads", POSITIVE)
+    calibration_samples: int = option(4096, "training examples to learn from, over and over", AT_LEAST_ONE)
+
+    def session(self, model: Any, **surroundings: Any) -> Any:
+        from .session import SMPSession
+
+        return SMPSession(self, model, **surroundings)
+
+
+METHODS.register(SMP.name, SMP)
