@@ -42,6 +42,7 @@ class Trainer(transformers.Trainer):
 
     model: Any
     train_dataset: Any
+    eval_dataset: Any
 
     def __init__(self, *args: Any, method: Method | str | None = None, teacher: Any = None, **kwargs: Any) -> None:
         self.method = METHODS[method]() if isinstance(method, str) else method

@@ -6,12 +6,13 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 
 from .. import __version__
 from ..errors import AttentrimError
 from .output import Output
 
-COMMANDS = ("demo", "show", "trim", "export", "env")
+COMMANDS = ("demo", "train", "plan", "trim", "evaluate", "export", "show", "methods", "env")
 """One module each, with `HELP`, `EXAMPLES`, `add_arguments(parser)` and `run(args, output)`."""
 
 
@@ -30,6 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
             description=module.HELP,
             epilog=f"examples:\n{module.EXAMPLES}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
         module.add_arguments(command)
         command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else, to stdout")
@@ -38,10 +40,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = build_parser().parse_args(argv)
+    parser = build_parser()
+    args, more = parser.parse_known_args(argv)
+    if more and not getattr(args, "takes_training_arguments", False):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    args.more = more
     output = Output(json=args.json)
     try:
-        args.run(args, output)
+        with redirect_stdout(sys.stderr if args.json else sys.stdout):
+            args.run(args, output)
     except AttentrimError as error:
         output.error(str(error))
         return 1

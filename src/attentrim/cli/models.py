@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +19,51 @@ def load_model(name: str) -> Any:
     """The model in a directory, or under a hub name, as the class that it was saved as."""
     import transformers
 
-    if not Path(name).is_dir() and (Path(name).exists() or name.startswith((".", "/", "~"))):
-        raise AttentrimError(f"There is no model directory {name}.")
-    try:
+    with explain(f"Cannot load the model {name!r}"):
+        check_model_name(name)
         config = transformers.AutoConfig.from_pretrained(name)
         return _saved_as(config).from_pretrained(name).eval()
+
+
+def check_model_name(name: str) -> None:
+    if not Path(name).is_dir() and (Path(name).exists() or name.startswith((".", "/", "~"))):
+        raise AttentrimError(f"There is no model directory {name}.")
+
+
+@contextmanager
+def explain(what: str) -> Iterator[None]:
+    """One clear line for whatever the readers of damaged files raise."""
+    try:
+        yield
     except AttentrimError:
         raise
-    except Exception as error:  # damaged files raise whatever their readers raise
+    except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise AttentrimError(f"Cannot load the model {name!r}: {reason}") from error
+        raise AttentrimError(f"{what}: {reason}") from error
+
+
+def calm() -> None:
+    """No bars for work of a second, and no warning about a GPU feature where there is no GPU."""
+    import warnings
+
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message=".*pin_memory.*")
+
+
+@contextmanager
+def quiet(when: bool = True) -> Iterator[None]:
+    """Without transformers' warnings: a fresh task head is what training is for."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    if when:
+        logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def _saved_as(config: Any) -> Any:

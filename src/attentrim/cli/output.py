@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class Output:
     def __init__(self, json: bool = False) -> None:
         self.json = json
+        self.stdout = sys.stdout
         self.console = Console(stderr=json, highlight=False)
 
     def say(self, text: str) -> None:
@@ -37,7 +38,7 @@ class Output:
     def result(self, data: dict[str, Any]) -> None:
         """The machine-readable answer of a command."""
         if self.json:
-            sys.stdout.write(json_module.dumps(data, ensure_ascii=False) + "\n")
+            self.stdout.write(json_module.dumps(data, ensure_ascii=False) + "\n")
 
     def error(self, text: str) -> None:
         sys.stderr.write(f"attentrim: error: {' '.join(text.split())}\n")

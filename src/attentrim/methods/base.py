@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 METHODS: Registry[type[Method]] = Registry("method")
+TRAINING_DEFAULTS = {"num_train_epochs": 4, "learning_rate": 3e-5, "per_device_train_batch_size": 32}
+"""Those of the papers."""
 
 
 @dataclass(kw_only=True)
@@ -52,8 +54,8 @@ class Method:
 
     @property
     def training_defaults(self) -> dict[str, Any]:
-        """TrainingArguments that the command line uses unless told otherwise: the papers' own."""
-        return {"num_train_epochs": 4, "learning_rate": 3e-5, "per_device_train_batch_size": 32}
+        """TrainingArguments that the command line uses unless told otherwise."""
+        return dict(TRAINING_DEFAULTS)
 
     @property
     def dense(self) -> float:

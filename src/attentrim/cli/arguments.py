@@ -1,0 +1,156 @@
+"""Flags of the commands that train: ours, those of TrainingArguments, and a YAML file below both."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import AttentrimError, MethodError, unknown_name
+from ..methods import METHODS, Method
+from ..tasks import TASKS
+
+NO_METHOD = "none"
+
+
+def add_task_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
+    parser.add_argument("--model", required=required, help="a model directory or hub name")
+    parser.add_argument("--task", required=required, help=f"one of: {', '.join(TASKS)}")
+    parser.add_argument("--data_dir", help="a local copy of the task in its published layout (train.tsv, dev.tsv)")
+    parser.add_argument("--max_length", type=int, help="longest input in tokens; longer ones are cut (default: 128)")
+    parser.add_argument("--max_eval_samples", type=int, help="evaluate on the first so many examples only")
+
+
+def add_method_arguments(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """With a default, all methods; without, those that can plan without training."""
+    names = [*METHODS, NO_METHOD] if default else [name for name in METHODS if METHODS[name].searches]
+    shown = f" (default: {default})" if default else ""
+    parser.add_argument("--method", help=f"one of: {', '.join(names)}{shown}")
+    parser.add_argument(
+        "--method_config",
+        nargs="+",
+        action="extend",
+        metavar="K=V",
+        help="settings of the method, such as target_sparsity=0.5; `attentrim methods NAME` lists them",
+    )
+
+
+def read_method(name: str, settings: Mapping[str, Any]) -> Method | None:
+    """The method under a name; None for plain fine-tuning."""
+    if name == NO_METHOD:
+        if settings:
+            raise MethodError("The method 'none' has no settings: leave --method_config out.")
+        return None
+    if name not in list(METHODS):
+        raise MethodError(unknown_name("method", name, [*METHODS, NO_METHOD]))
+    return METHODS[name].from_settings(settings)
+
+
+def parse_settings(pairs: Sequence[str]) -> dict[str, str]:
+    """['a=1', 'b=x'] -> {'a': '1', 'b': 'x'}"""
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name or not value:
+            raise AttentrimError(f"--method_config takes K=V, such as target_sparsity=0.5. Got {pair!r}.")
+        if name in settings:
+            raise AttentrimError(f"--method_config names {name!r} twice.")
+        settings[name] = value
+    return settings
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """A YAML mapping of flags without their dashes."""
+    import yaml
+
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AttentrimError(f"Cannot read the config {path}: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise AttentrimError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise AttentrimError(f"{path} must be a mapping of flags to values, such as 'task: cola'.")
+    return data
+
+
+def merge_config(args: argparse.Namespace, own: Sequence[str]) -> dict[str, Any]:
+    """Fill flags of ours that were not given from the YAML file; what is left is for TrainingArguments."""
+    if not args.config:
+        return {}
+    data = read_config(args.config)
+    settings = data.pop("method_config", None) or {}
+    if not isinstance(settings, dict):
+        raise AttentrimError(f"{args.config}: method_config must be a mapping, such as 'target_sparsity: 0.5'.")
+    if data.get("method") == args.method or args.method is None:
+        args.method_config = {**settings, **args.method_config}
+    for name in own:
+        if name in data and getattr(args, name) in (None, False):
+            setattr(args, name, data[name])
+        data.pop(name, None)
+    return data
+
+
+def training_arguments(
+    defaults: Mapping[str, Any], config: Mapping[str, Any], flags: Sequence[str], output_dir: str
+) -> Any:
+    """TrainingArguments from the command line, over a YAML file, over the defaults."""
+    parser, names = _training_parser()
+    for name in config:
+        if name not in names:
+            raise AttentrimError(unknown_name("key in the config", name, names))
+    lower = [flag for name, value in {**defaults, **config}.items() for flag in _as_flags(name, value)]
+    found, rest = parser.parse_known_args([*lower, *flags, "--output_dir", output_dir])
+    if rest:
+        unknown = rest[0].partition("=")[0]
+        raise AttentrimError(
+            unknown_name("flag", unknown, [f"--{name}" for name in names]).partition(" Available:")[0]
+            if unknown.startswith("-")
+            else f"Unexpected argument {unknown!r}."
+        )
+    from transformers import TrainingArguments
+
+    try:
+        return TrainingArguments(**{name: getattr(found, name) for name in names})
+    except (ValueError, ImportError) as error:
+        raise AttentrimError(str(error)) from error
+
+
+def _training_parser() -> tuple[argparse.ArgumentParser, list[str]]:
+    from transformers import HfArgumentParser, TrainingArguments
+
+    def refuse(message: str) -> typing.NoReturn:
+        raise AttentrimError(f"{message[:1].upper()}{message[1:]}.")
+
+    fields: Any = TrainingArguments
+    made = HfArgumentParser(fields)
+    made.error = refuse  # type: ignore[method-assign]
+    made.allow_abbrev = False
+    return made, [entry.name for entry in dataclasses.fields(TrainingArguments) if entry.init]
+
+
+def training_help() -> str:
+    return _training_parser()[0].format_help()
+
+
+def changed_arguments(args: Any) -> dict[str, Any]:
+    """The TrainingArguments that differ from their defaults, as plain values."""
+    plain = type(args)(output_dir=args.output_dir)
+    mine, stock = args.to_dict(), plain.to_dict()
+    return {name: value for name, value in mine.items() if value != stock.get(name) and name != "output_dir"}
+
+
+def _as_flags(name: str, value: Any) -> list[str]:
+    if value is None:
+        return []
+    if isinstance(value, dict):
+        return [f"--{name}", json.dumps(value)]
+    if isinstance(value, list | tuple):
+        return [f"--{name}", *(str(item) for item in value)] if value else []
+    return [f"--{name}", str(value)]

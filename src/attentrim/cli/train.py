@@ -1,0 +1,207 @@
+"""attentrim train: fine-tune with a method, then trim."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from ..errors import AttentrimError, MethodError
+from ..methods.base import TRAINING_DEFAULTS, Method
+from ..tasks import TASKS
+from .arguments import (
+    add_method_arguments,
+    add_task_arguments,
+    changed_arguments,
+    merge_config,
+    parse_settings,
+    read_method,
+    training_arguments,
+    training_help,
+)
+from .output import Output, size_table
+
+HELP = "fine-tune a model with a method that learns which attention to drop, then take it out"
+EXAMPLES = """  attentrim train --model bert-base-uncased --task cola --data_dir glue/CoLA --output_dir run
+  attentrim train --model bert-base-uncased --task mrpc --data_dir glue/MRPC --output_dir run \\
+      --method autoattention --method_config target_sparsity=0.5 --num_train_epochs 3 --bf16
+  attentrim train --config run/config.yaml --output_dir again
+
+any field of TrainingArguments is a flag too; --help_all lists them"""
+
+DEFAULT_METHOD = "autoattention"
+OWN = (
+    "model",
+    "task",
+    "data_dir",
+    "max_length",
+    "max_train_samples",
+    "max_eval_samples",
+    "method",
+    "teacher",
+    "output_dir",
+    "no_trim",
+)
+"""Flags of ours that a config file can hold too, besides method_config."""
+DEFAULTS = {
+    "per_device_eval_batch_size": 64,
+    "eval_strategy": "epoch",
+    "save_strategy": "epoch",
+    "save_total_limit": 1,
+    "logging_steps": 10,
+    "report_to": "none",
+}
+SHOWN_EXAMPLES = 4
+"""Dev sentences whose attention is kept, before and after."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_task_arguments(parser, required=False)
+    add_method_arguments(parser, DEFAULT_METHOD)
+    parser.add_argument("--max_train_samples", type=int, help="use the first so many training examples only")
+    parser.add_argument(
+        "--teacher", help="a trained dense model to distil from, where the method's settings ask for it"
+    )
+    parser.add_argument("--output_dir", help="the run: the final checkpoint, its plan, metrics, history and config")
+    parser.add_argument("--no_trim", action="store_true", help="keep the full shape; the plan lies beside it")
+    parser.add_argument("--config", help="a YAML file with flags; flags on the command line win")
+    parser.add_argument("--help_all", action="store_true", help="list the flags of TrainingArguments too")
+    parser.set_defaults(takes_training_arguments=True, help_text=parser.format_help)
+
+
+def run(args: argparse.Namespace, output: Output) -> None:
+    if args.help_all:
+        output.say(args.help_text() + "\n" + training_help())
+        return
+    args.method_config = parse_settings(args.method_config or [])
+    config = merge_config(args, OWN)
+    for name in ("model", "task", "output_dir"):
+        if not getattr(args, name):
+            raise AttentrimError(f"--{name} is missing: give it on the command line or in --config.")
+    args.method = args.method or DEFAULT_METHOD
+    method = read_method(args.method, args.method_config)
+    if args.teacher and not (method and method.distills):
+        raise MethodError(
+            "--teacher is for distillation: set distill_logits or distill_hidden in --method_config too."
+        )
+    _train(args, method, config, output)
+
+
+def _train(args: argparse.Namespace, method: Method | None, config: dict[str, Any], output: Output) -> None:
+    from transformers import DataCollatorWithPadding, set_seed
+
+    from ..run_files import AttentionLog, HistoryWriter
+    from ..trainer import Trainer
+    from .models import check_output_dir, load_model
+    from .progress import CompactProgress
+    from .tasks import load_for_task, result_of
+
+    directory, task = check_output_dir(args.output_dir, args.model), TASKS[args.task]
+    defaults = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
+    defaults |= {"metric_for_best_model": task.metric, "greater_is_better": True}
+    training = training_arguments(defaults, config, args.more, str(directory))
+    set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
+    loaded = load_for_task(args, fresh_head=True)
+    trainer = Trainer(
+        model=loaded.model,
+        args=training,
+        method=method,
+        teacher=load_model(args.teacher) if args.teacher else None,
+        train_dataset=loaded.data("train", args.max_train_samples, output),
+        eval_dataset=loaded.data("validation", args.max_eval_samples, output),
+        data_collator=DataCollatorWithPadding(loaded.tokenizer),
+        processing_class=loaded.tokenizer,
+        compute_metrics=task.compute_metrics,
+    )
+    trainer.add_callback(HistoryWriter(directory, trainer))
+    CompactProgress.replace(trainer)
+    shown = [(example.text, example.pair) for example in loaded.examples("validation", SHOWN_EXAMPLES)]
+    attention = AttentionLog(loaded.tokenizer, shown, loaded.max_length)
+    attention.take(trainer.model, "before", trainer.session)
+
+    resume = training.resume_from_checkpoint
+    done = trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
+    masked = trainer.predict(trainer.eval_dataset, metric_key_prefix="eval").metrics
+    attention.take(trainer.model, "after", trainer.session)
+
+    final, plan, trimmed = _save(args, trainer, loaded.tokenizer)
+    result = {
+        **_measured(trainer, task, final, None if trimmed else plan),
+        "sparsity": plan.sparsity,
+        "heads_total": plan.heads_total,
+        "heads_kept": plan.heads_kept,
+        "uniform_sites": list(plan.uniform),
+        "parameters": sum(parameter.numel() for parameter in final.parameters()),
+        "output_dir": args.output_dir,
+        "train_seconds": done.metrics["train_runtime"],
+        "method": args.method,
+        "seed": training.seed,
+        "trimmed": trimmed,
+        "masked_value": result_of(task, masked, 0)["value"],
+    }
+    if trainer.is_world_process_zero():
+        _write(args, trainer, attention, final, plan, result)
+        _report(output, trainer.model, final, result)
+
+
+def _save(args: argparse.Namespace, trainer: Any, tokenizer: Any) -> tuple[Any, Any, bool]:
+    """Trim and save; then the model as it loads from disk, its plan, and whether it is trimmed."""
+    from ..checkpoint import stored_plan
+    from ..run_files import PLAN
+    from ..surgery import trim
+    from .models import load_model
+
+    plan = trainer.plan()
+    trimmed = bool(plan) and not args.no_trim
+    if trainer.session is not None:
+        trainer.session.detach()
+    if trainer.is_world_process_zero():
+        final = trim(trainer.model, plan) if trimmed else trainer.model
+        final.save_pretrained(args.output_dir)
+        tokenizer.save_pretrained(args.output_dir)
+        # what the checkpoint is, in the full model's numbering, even if it had been trimmed before
+        (stored_plan(final) or plan).save(Path(args.output_dir) / PLAN)
+    trainer.accelerator.wait_for_everyone()
+    final = load_model(args.output_dir)
+    return final, stored_plan(final) or plan, trimmed
+
+
+def _measured(trainer: Any, task: Any, model: Any, plan: Any) -> dict[str, Any]:
+    """The metrics of the saved checkpoint; of one that kept its full shape, with its plan at work."""
+    from ..control import Control
+    from .tasks import evaluate
+
+    if not plan:
+        return evaluate(task, model, trainer.eval_dataset, trainer.data_collator, trainer.args)
+    with Control(model) as control:
+        control.apply(plan)
+        return evaluate(task, model, trainer.eval_dataset, trainer.data_collator, trainer.args)
+
+
+def _write(
+    args: argparse.Namespace, trainer: Any, attention: Any, model: Any, plan: Any, result: dict[str, Any]
+) -> None:
+    from ..run_files import ATTENTION, CARD, CONFIG, METRICS, model_card, write_json, write_yaml
+
+    directory = Path(args.output_dir)
+    attention.write(directory / ATTENTION)
+    session = trainer.session
+    write_json(directory / METRICS, {**result, **({"last": session.metrics()} if session else {})})
+    own = {name: getattr(args, name) for name in OWN if getattr(args, name) not in (None, False)}
+    settings = {"method_config": trainer.method.settings} if trainer.method else {}
+    write_yaml(directory / CONFIG, {**own, **settings, **changed_arguments(trainer.args)})
+    card = model_card(base=args.model, task=args.task, method=args.method, result=result, plan=plan, model=model)
+    (directory / CARD).write_text(card, encoding="utf-8")
+
+
+def _report(output: Output, dense: Any, final: Any, result: dict[str, Any]) -> None:
+    from ..cost import cost
+    from .tasks import metric_rows
+
+    size_table(output, f"{result['output_dir']}: before and after", cost(dense), cost(final))
+    output.table(f"{result['task']}, {result['examples']} examples", ("metric", "value"), metric_rows(result))
+    kept = " ".join(str(count) for count in result["heads_kept"])
+    output.say(f"heads kept by site: {kept} ({result['sparsity']:.1%} removed)")
+    output.say(f"before it was trimmed, with gates at work, {result['metric']} was {result['masked_value']:.4f}")
+    output.say(f"trained for {result['train_seconds']:.0f} s; see {result['output_dir']}/README.md")
+    output.result(result)

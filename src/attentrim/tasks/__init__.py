@@ -1,0 +1,12 @@
+"""Tasks: files in, examples out; predictions in, a metric out. A module registers its tasks when it is imported."""
+
+from __future__ import annotations
+
+import importlib
+
+from .base import TASKS, Task
+
+__all__ = ["TASKS", "Task"]
+
+for _family in ("glue",):
+    importlib.import_module(f".{_family}", __name__)
