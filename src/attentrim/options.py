@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -55,7 +56,8 @@ def check_options(config: Any) -> None:
             setattr(config, entry.name, value)
         rule: Rule | None = entry.metadata.get("rule")
         where = f"The {entry.name!r} parameter of {type(config).__name__} must be"
-        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)) or value != value:
+        wrong = not isinstance(value, kind) or (kind is not bool and isinstance(value, bool))
+        if wrong or (kind is float and not math.isfinite(value)):
             raise MethodError(f"{where} {_NAMES[kind]}{f' {rule.text}' if rule else ''}. Got {value!r} instead.")
         if rule is not None and not rule.test(value):
             guess = rule.guess(value)

@@ -50,6 +50,7 @@ class Trainer(transformers.Trainer):
         self.teacher = teacher
         self._holdout: Any = None
         self._checkpoint: str | None = None
+        self._normalisation_checked = False
         if self.method is not None and self.method.distills and teacher is None and not self.method.dense:
             raise MethodError(
                 "Distillation needs a dense model: give Trainer(teacher=...), or set dense_share, so that it is "
@@ -93,6 +94,7 @@ class Trainer(transformers.Trainer):
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
+        self._check_normalisation(model, inputs, num_items_in_batch)
         if self.method is None or not self.method.distills or self.teacher is None or not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         wanted = {"output_hidden_states": True} if self.method.distill_hidden else {}
@@ -112,6 +114,24 @@ class Trainer(transformers.Trainer):
         if normalised or self.compute_loss_func is not None:
             distance = distance / self.current_gradient_accumulation_steps
         return (loss + distance, outputs) if return_outputs else loss + distance
+
+    def _check_normalisation(self, model: nn.Module, inputs: dict[str, Any], items: Any) -> None:
+        """See once whether the model's loss heeds the number of items, where gradients are accumulated.
+
+        Many models take the number and ignore it; a Trainer that believed them would add up batch means rather than
+        average them, and gates learn by the size of their gradients.
+        """
+        if self._normalisation_checked or items is None or not self.model_accepts_loss_kwargs or not model.training:
+            return
+        self._normalisation_checked = True
+        if self.args.gradient_accumulation_steps == 1 or self.compute_loss_func or self.label_smoother:
+            return
+        modes = _modes(model)
+        model.eval()
+        with torch.no_grad():
+            once, twice = (float(model(**inputs, num_items_in_batch=count)["loss"]) for count in (items, 2 * items))
+        _restore_modes(modes)
+        self.model_accepts_loss_kwargs = once != twice
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         scheduler = super().create_scheduler(num_training_steps, optimizer)
@@ -176,10 +196,9 @@ class Trainer(transformers.Trainer):
     def _holdout_metric(self) -> float:
         """The metric that chooses models, on the held-out part; higher is better."""
         name = (self.args.metric_for_best_model or "loss").removeprefix("eval_")
-        modes = [(module, module.training) for module in self.model.modules()]
+        modes = _modes(self.model)
         metrics = self.predict(self._holdout, metric_key_prefix="holdout").metrics or {}
-        for module, training in modes:
-            module.training = training
+        _restore_modes(modes)
         if f"holdout_{name}" not in metrics:
             raise MethodError(f"metric_for_best_model is {name!r}, which compute_metrics does not give.")
         value = float(metrics[f"holdout_{name}"])
@@ -221,6 +240,15 @@ class _Lifecycle(transformers.TrainerCallback):
         if trainer.teacher is None and trainer.method.distills and past:
             model = type(unwrap(trainer.model)).from_pretrained(Path(trainer.directory) / DENSE_FOLDER)
             trainer.teacher = model.to(trainer.args.device).eval().requires_grad_(False)
+
+
+def _modes(model: nn.Module) -> list[tuple[nn.Module, bool]]:
+    return [(module, module.training) for module in model.modules()]
+
+
+def _restore_modes(modes: list[tuple[nn.Module, bool]]) -> None:
+    for module, training in modes:
+        module.training = training
 
 
 class Calibration:

@@ -110,6 +110,10 @@ class GateSession(Session):
     def record(self) -> dict[str, Any]:
         return {"gates": [part.int().tolist() for part in self.open.split(self.sizes)], **self.history.take_events()}
 
+    @property
+    def may_close_all(self) -> bool:
+        return False
+
     def explain_all_closed(self, step: int) -> str:
         return f"Every gate of the model was closed at step {step}: there is no attention left to train."
 
@@ -184,7 +188,7 @@ class GateHistory:
         seen = torch.stack([gates for _, gates in self._unseen]).cpu()
         self._unseen.clear()
         for step, gates in zip(steps, seen, strict=True):
-            if not gates.any():
+            if not gates.any() and not self.session.may_close_all:
                 raise TrainingError(self.session.explain_all_closed(step))
             now = gates.bool()
             for gate in (now != self._before).nonzero().flatten().tolist():

@@ -147,13 +147,13 @@ class LearnedGates(GateSession):
     def state_dict(self) -> dict[str, Any]:
         return {
             **super().state_dict(),
-            "parameters": self.parameters.detach().cpu(),
+            "parameters": self.parameters.detach().cpu().clone(),
             "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.parameters.data = state["parameters"].to(self.device)
+        self.parameters.data = state["parameters"].to(self.device, copy=True)
         self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])

@@ -13,8 +13,8 @@ from ..learned import LearnedGates
 from . import AutoAttention
 
 MEAN, DEVIATION, HIGHEST = 1.0, 0.3, 2.0
-FASTER, FASTEST = 1.5, 5.0
-"""Within a budget the gates learn faster after each check that was passed, up to the highest rate of the paper."""
+FASTER, SLOWER, FASTEST = 1.5, 0.5, 5.0
+"""How the gates' learning rate changes after a check that was passed or failed; the highest is that of the paper."""
 
 
 def _sigmoid_slope(x: Tensor) -> Tensor:
@@ -72,8 +72,7 @@ class AutoAttentionSession(LearnedGates):
         return (self.parameters.detach() > 0).float()
 
     def penalty(self) -> Tensor:
-        relief = 0.0 if self.budget is not None and self.budget.exceeded else 1.0
-        return self.method.penalty * relief * self.gates().sum()
+        return self.method.penalty * self.gates().sum()
 
     @torch.no_grad()
     def project(self, closed: int) -> None:
@@ -94,6 +93,11 @@ class AutoAttentionSession(LearnedGates):
             self.budget.settle()
         super().finish()
 
+    @property
+    def may_close_all(self) -> bool:
+        """Within a budget, a step too far is taken back at the next check."""
+        return self.budget is not None
+
     def metrics(self) -> dict[str, float]:
         return {**super().metrics(), **(self.budget.metrics() if self.budget else {})}
 
@@ -110,16 +114,15 @@ class Budget:
     """The most heads within a given drop of the metric.
 
     The dense model, when it is trained, sets the mark. Then, at regular checks: within the budget, the state is kept
-    if it is the sparsest so far, and the gates learn faster; beyond it, the penalty rests until the metric is back.
-    At the end the model is the sparsest that was within the budget.
+    if it is the sparsest so far, and the gates learn faster; beyond it, the gates go back to the sparsest state that
+    was within, and learn slower, while the weights go on. At the end the model is that sparsest state.
     """
 
     def __init__(self, session: AutoAttentionSession) -> None:
         self.session = session
         self.mark: float | None = None
         self.value: float | None = None
-        self.exceeded = False
-        self.best: dict[str, Any] | None = None
+        self.best: dict[str, Any] = {}
         self._checked = -1
 
     def check(self) -> None:
@@ -129,59 +132,53 @@ class Budget:
             raise MethodError("AutoAttention within a budget works to a schedule: attach(model, steps=...).")
         every = max(1, (session.steps - session.dense_until) // session.method.checks)
         since = session.taken - session.dense_until
-        if since < 0 or since % every or session.taken == self._checked:
-            return
-        self._checked = session.taken
-        self._judge()
+        if since >= 0 and since % every == 0 and session.taken != self._checked:
+            self._checked = session.taken
+            self._judge()
 
     def settle(self) -> None:
         """Judge the last state too, then go back to the best."""
         self._judge()
-        assert self.best is not None
-        session = self.session
-        session.model.load_state_dict(self.best["weights"])
-        session.parameters.data = self.best["parameters"].to(session.device)
-        session.open = session.hard()
-        session.history.note(session.taken, session.open)
-        self.value, self.exceeded = self.best["value"], False
+        self.session.model.load_state_dict(self.best["weights"])
+        self._restore_gates()
+        self.value = self.best["value"]
 
     def _judge(self) -> None:
         session = self.session
         if session.evaluate is None:
             raise MethodError("AutoAttention within a budget judges by a metric: attach(model, evaluate=...).")
-        if self.mark is None:
-            session.set(torch.ones_like(session.open))
-        else:
-            session.set(session.open)
+        session.set(session.open)
         self.value = session.evaluate()
         if self.mark is None:
             self.mark = self.value
         assert session.method.max_drop is not None
-        self.exceeded = self.value < self.mark - session.method.max_drop
-        if self.exceeded:
-            return
+        within = self.value >= self.mark - session.method.max_drop
         closed = int((session.open == 0).sum())
-        if self.best is None or closed >= self.best["closed"]:
+        if within and closed >= self.best.get("closed", 0):
             weights = {name: tensor.detach().cpu().clone() for name, tensor in session.model.state_dict().items()}
             parameters = session.parameters.detach().cpu().clone()
             self.best = {"closed": closed, "value": self.value, "weights": weights, "parameters": parameters}
+        elif not within:
+            self._restore_gates()
         for group in session.optimizer.param_groups:
-            group["lr"] = max(min(group["lr"] * FASTER, FASTEST), session.method.gate_lr)
+            group["lr"] = min(group["lr"] * (FASTER if within else SLOWER), max(FASTEST, session.method.gate_lr))
+
+    def _restore_gates(self) -> None:
+        session = self.session
+        session.parameters.data = self.best["parameters"].to(session.device, copy=True)
+        session.open = session.hard()
+        session.history.note(session.taken, session.open)
 
     def metrics(self) -> dict[str, float]:
         if self.mark is None or self.value is None:
             return {}
-        return {
-            "budget_mark": self.mark,
-            "budget_value": self.value,
-            "gate_lr": self.session.optimizer.param_groups[0]["lr"],
-        }
+        rate = self.session.optimizer.param_groups[0]["lr"]
+        return {"budget_mark": self.mark, "budget_value": self.value, "gate_lr": rate}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"mark": self.mark, "value": self.value, "exceeded": self.exceeded, "best": self.best}
+        return {"mark": self.mark, "value": self.value, "best": self.best, "checked": self._checked}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.mark, self.value, self.exceeded, self.best = (
-            state[name] for name in ("mark", "value", "exceeded", "best")
+        self.mark, self.value, self.best, self._checked = (
+            state[name] for name in ("mark", "value", "best", "checked")
         )
-        self._checked = self.session.taken

@@ -54,7 +54,7 @@ class SMPSession(ScoredGates):
                 for parameter, gradient in zip(scorer.parameters(), gradients, strict=True):
                     parameter.grad = average(gradient)
                 optimizer.step()
-                progress.set_postfix(distance=f"{float(loss):.4f}")
+                progress.set_postfix(distance=f"{float(loss.detach()):.4f}")
                 progress.update()
             progress.close()
             scorer.eval()

@@ -1,0 +1,249 @@
+"""AutoAttention: the gate, the step, and what follows from them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import training as tr
+
+from attentrim import AutoAttention, trim
+from attentrim.errors import MethodError, TrainingError
+from attentrim.methods.autoattention.session import COARSE, StepGate
+
+POINTS = torch.tensor([-2.0, -0.5, 0.0, 1e-6, 0.4, 1.0, 1.7])
+SLOPES = {
+    "softplus": [math.log1p(math.exp(x)) for x in POINTS.tolist()],
+    "sigmoid": [math.exp(-x) / (1 + math.exp(-x)) ** 2 for x in POINTS.tolist()],
+    "linear": [1.0] * 7,
+    "relu": [0, 0, 0, 1, 1, 1, 1],
+    "clipped_relu": [0, 0, 0, 1, 1, 0, 0],
+}
+
+
+@pytest.mark.parametrize("name", COARSE)
+def test_the_gate_is_a_step_and_its_backward_the_named_slope(name):
+    parameters = POINTS.clone().requires_grad_()
+    gates = StepGate.apply(parameters, name)
+    assert gates.tolist() == [0, 0, 0, 1, 1, 1, 1]
+    incoming = torch.linspace(-1, 2, 7)
+    gates.backward(incoming)
+    torch.testing.assert_close(parameters.grad, incoming * torch.tensor(SLOPES[name]))
+
+
+def test_gates_start_open_as_a_truncated_normal():
+    session = AutoAttention().attach(tr.classifier(num_attention_heads=12, hidden_size=48))
+    start = session.parameters.detach()
+    assert session.open.all()
+    drawn = torch.cat([AutoAttention().attach(tr.classifier(), seed=seed).parameters.detach() for seed in range(200)])
+    assert float(drawn.min()) > 0
+    assert float(drawn.max()) <= 2
+    assert len(start) == 24
+    assert float(drawn.mean()) == pytest.approx(1.0, abs=0.03)
+    assert float(drawn.std()) == pytest.approx(0.3, abs=0.03)
+
+
+def gate_gradient(model, session, batch):
+    """dF/dG by finite differences in float64: the gates as plain numbers."""
+    model.double()
+    found = []
+    open_gates = session.open.double()
+    for gate in range(session.count):
+        losses = []
+        for change in (1e-4, -1e-4):
+            gates = open_gates.clone()
+            gates[gate] += change
+            session.set(gates)
+            session._busy = True
+            losses.append(model(**batch).loss.item())
+            session._busy = False
+        found.append((losses[0] - losses[1]) / 2e-4)
+    model.float()
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize("backward", COARSE)
+def test_one_step_is_equation_10(backward):
+    """W' - lr * (dF/dG + mu) * slope(W'), with dF/dG from finite differences, and with one gate closed."""
+    model = tr.classifier().eval()
+    session = AutoAttention(backward=backward, penalty=0.03, gate_lr=0.7).attach(model)
+    with torch.no_grad():
+        session.parameters[3] = -0.2
+    session.open = session.hard()
+    batch = tr.batches(1)[0]
+    expected = gate_gradient(model, session, batch)
+    before = session.parameters.detach().clone()
+    model.train()
+    model(**batch).loss.backward()
+    session.step()
+    by_hand = before - 0.7 * (expected + 0.03) * COARSE[backward](before)
+    torch.testing.assert_close(session.parameters.detach(), by_hand, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("backward", "reopens"),
+    [("softplus", True), ("sigmoid", True), ("linear", True), ("relu", False), ("clipped_relu", False)],
+)
+def test_who_can_reopen_a_gate(backward, reopens):
+    """A closed gate whose opening would lower the loss, pulled for as long as it takes."""
+    session = AutoAttention(backward=backward, penalty=0.0).attach(tr.classifier())
+    with torch.no_grad():
+        session.parameters[2] = -0.05
+    session.open = session.hard()
+    session.history.note(0, session.open)
+    for _ in range(40):
+        (-session.gates()[2]).backward()
+        session.step()
+    assert bool(session.open[2]) is reopens
+    session.history.look()
+    assert session.history.reopenings == int(reopens)
+
+
+def test_penalty_counts_once_a_step_however_many_batches_are_accumulated():
+    moved = []
+    for parts in (1, 4):
+        session = AutoAttention(penalty=0.5).attach(tr.classifier())
+        for _ in range(parts):
+            (session.gates() * 0).sum().backward()
+        before = session.parameters.detach().clone()
+        session.step()
+        moved.append(before - session.parameters.detach())
+    torch.testing.assert_close(moved[0], moved[1])
+    assert (moved[0] > 0).all()
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.1, 0.5, 0.99])
+def test_a_target_removes_just_that_many(tmp_path, sparsity):
+    trainer = tr.trainer(tmp_path, AutoAttention(target_sparsity=sparsity, gate_lr=3.0))
+    trainer.train()
+    assert trainer.plan().heads_removed == min(round(8 * sparsity), 7)
+
+
+def test_the_number_climbs_and_the_set_is_fixed_for_the_last_fifth(tmp_path):
+    method = AutoAttention(target_sparsity=0.5, gate_lr=30.0)
+    session = method.attach(tr.classifier(), steps=50)
+    generator = torch.Generator().manual_seed(0)
+    counts, sets = [], []
+    for _ in range(50):
+        (session.gates() * torch.randn(8, generator=generator) * 0.02).sum().backward()
+        session.step()
+        counts.append(int((session.open == 0).sum()))
+        sets.append(tuple(session.open.tolist()))
+        assert session.is_fixed == (session.taken >= 40)
+    assert counts == sorted(counts)
+    assert counts[:1] == [0]
+    assert counts[23:] == [4] * 27
+    assert len(set(sets[24:39])) > 1, "gates trade places while the number stays"
+    assert len(set(sets[39:])) == 1
+
+
+def test_projection_shifts_all_parameters_alike():
+    session = AutoAttention(target_sparsity=0.5).attach(tr.classifier(), steps=10)
+    for start in (torch.linspace(0.1, 0.8, 8), torch.linspace(-0.8, -0.1, 8), torch.linspace(-0.35, 0.35, 8)):
+        for closed in range(8):
+            session.parameters.data = start.clone()
+            session.project(closed)
+            assert int((session.parameters <= 0).sum()) == closed
+            shift = session.parameters.detach() - start
+            torch.testing.assert_close(shift, shift[:1].expand(8))
+
+
+def test_same_seed_same_plan_other_seed_other_plan(tmp_path):
+    plans = []
+    for run, seed in enumerate((1, 1, 2)):
+        trainer = tr.trainer(tmp_path / str(run), AutoAttention(target_sparsity=0.5), seed=seed)
+        trainer.train()
+        plans.append(trainer.plan())
+    assert plans[0] == plans[1]
+    assert plans[0] != plans[2]
+
+
+def test_a_penalty_that_closes_every_gate_stops_with_the_way_out(tmp_path):
+    trainer = tr.trainer(tmp_path, AutoAttention(penalty=10.0), save_strategy="steps", save_steps=1, logging_steps=1)
+    with pytest.raises(
+        TrainingError, match=r"Every gate of the model was closed at step \d+.*Lower the penalty \(now 10"
+    ):
+        trainer.train()
+
+
+def test_the_budget_keeps_the_sparsest_model_within_it(tmp_path):
+    """Against a metric that is known: it falls by 0.1 with each closed gate."""
+    model = tr.classifier()
+    method = AutoAttention(max_drop=0.25, dense_share=0.1, penalty=0.2, checks=30)
+    values = []
+
+    def evaluate():
+        values.append(1 - 0.1 * int((session.open == 0).sum()))
+        return values[-1]
+
+    session = method.attach(model, steps=60, evaluate=evaluate)
+    for _ in range(60):
+        model.train()
+        loss = model(**tr.batches(1)[0]).loss
+        loss.backward()
+        session.step()
+    assert min(values) < 0.75, "the search went beyond the budget"
+    session.finish()
+    assert session.plan().heads_removed == 2
+    assert session.metrics()["budget_mark"] == 1.0
+    assert session.metrics()["budget_value"] == pytest.approx(0.8)
+
+
+def test_the_budget_restores_weights_and_gates_of_the_best_state():
+    model = tr.classifier()
+    scores = iter([1.0, 1.0, *[0.0] * 100])
+    kept = []
+
+    def evaluate():
+        score = next(scores)
+        if score == 1.0:
+            kept.append((tr.weights(model), session.open.clone()))
+        return score
+
+    session = AutoAttention(max_drop=0.1, dense_share=0.2, penalty=0.5, checks=8).attach(
+        model, steps=20, evaluate=evaluate
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    session.follow(optimizer)
+    for _ in range(20):
+        model.train()
+        optimizer.zero_grad()
+        model(**tr.batches(1)[0]).loss.backward()
+        optimizer.step()
+    assert not tr.same(tr.weights(model), kept[-1][0])
+    session.finish()
+    assert tr.same(tr.weights(model), kept[-1][0])
+    assert torch.equal(session.open, kept[-1][1])
+
+
+def test_schedules_need_steps():
+    model = tr.classifier()
+    session = AutoAttention(target_sparsity=0.5).attach(model)
+    with pytest.raises(MethodError, match=r"attach\(model, steps=...\)"):
+        model.train()(**tr.batches(1)[0])
+    session.detach()
+    with pytest.raises(MethodError, match="No step is left"):
+        AutoAttention(target_sparsity=0.5, dense_share=0.9).attach(model, steps=100)
+
+
+def test_presets():
+    assert AutoAttention().dense == 0.0
+    assert AutoAttention(preset="paper").dense == 0.5
+    assert AutoAttention(preset="paper").training_defaults["num_train_epochs"] == 8
+    assert AutoAttention(preset="paper", dense_share=0.25).dense == 0.25
+
+
+def test_evaluation_uses_the_hard_gates_of_training(tmp_path):
+    """No gap between training and testing: the training forward has the same loss as the evaluation's."""
+    model = tr.classifier()
+    session = AutoAttention().attach(model)
+    with torch.no_grad():
+        session.parameters[:3] = -1.0
+    session.open = session.hard()
+    batch = tr.batches(1)[0]
+    trained = model.train()(**batch).logits
+    tested = model.eval()(**batch).logits
+    assert torch.equal(trained, tested)
+    small = trim(model, session.plan())
+    torch.testing.assert_close(small(**batch).logits, tested, rtol=0, atol=1e-6)
