@@ -3,7 +3,7 @@
     python benchmarks/step_cost.py                                    # MiniLM-L6 shape on the CPU
     python benchmarks/step_cost.py --device cuda --bf16 --shape base  # BERT-base shape on a GPU
 
-Two Trainers run in two threads that hand each other a baton at every step, so only one computes at a time and both
+Two Trainers run in two processes that hand each other a baton at every step, so only one computes at a time and both
 meet the same weather. The figure is the median of the paired ratios, with its bootstrap interval.
 """
 
@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import random
 import statistics
 import tempfile
-import threading
 import time
 from typing import Any
 
@@ -35,7 +35,7 @@ WARM_UP = 10
 class Turns(TrainerCallback):
     """Waits for its turn before each step, and notes how long the last one took, from begin to begin."""
 
-    def __init__(self, mine: threading.Semaphore, other: threading.Semaphore, device: str) -> None:
+    def __init__(self, mine: Any, other: Any, device: str) -> None:
         self.mine, self.other, self.device = mine, other, device
         self.seconds: list[float] = []
         self.started: float | None = None
@@ -57,19 +57,16 @@ class Turns(TrainerCallback):
             self.seconds.append(time.perf_counter() - self.started)
 
 
-def measure(args: argparse.Namespace) -> list[tuple[float, float]]:
-    """(stock, method) seconds for each pair of steps."""
+def train(which: int, args: argparse.Namespace, turns: tuple[Any, Any], results: Any) -> None:
+    """Run one of the two Trainers: 0 is the stock one."""
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(args.threads)
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 20000, (args.batch * 64, args.length), generator=generator)
     data = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": n % 2} for n, row in enumerate(ids)]
-    gates = threading.Semaphore(0), threading.Semaphore(0)
-    turns = Turns(gates[0], gates[1], args.device), Turns(gates[1], gates[0], args.device)
-    settings = json.loads(args.method_config)
-
-    def train(which: int, directory: str) -> None:
-        torch.set_num_threads(args.threads)
-        torch.manual_seed(0)
-        model = BertForSequenceClassification(BertConfig(**SHAPES[args.shape]))
+    torch.manual_seed(0)
+    timer = Turns(turns[which], turns[1 - which], args.device)
+    with tempfile.TemporaryDirectory() as directory:
         arguments = TrainingArguments(
             directory,
             max_steps=args.steps + WARM_UP,
@@ -84,26 +81,29 @@ def measure(args: argparse.Namespace) -> list[tuple[float, float]]:
             dataloader_pin_memory=False,
         )
         common: dict[str, Any] = {
-            "model": model,
+            "model": BertForSequenceClassification(BertConfig(**SHAPES[args.shape])),
             "args": arguments,
             "train_dataset": data,
-            "callbacks": [turns[which]],
+            "callbacks": [timer],
         }
-        made = (
-            attentrim.Trainer(method=METHODS[args.method](**settings), **common)
-            if which and args.method != "none"
-            else transformers.Trainer(**common)
-        )
+        method = METHODS[args.method](**json.loads(args.method_config)) if args.method != "none" else None
+        made = attentrim.Trainer(method=method, **common) if which and method else transformers.Trainer(**common)
         made.remove_callback(transformers.PrinterCallback)
         made.train()
+    results.put((which, timer.seconds))
 
-    with tempfile.TemporaryDirectory() as directory:
-        threads = [threading.Thread(target=train, args=(which, f"{directory}/{which}")) for which in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return list(zip(turns[0].seconds, turns[1].seconds, strict=True))[WARM_UP:]
+
+def measure(args: argparse.Namespace) -> list[tuple[float, float]]:
+    """(stock, method) seconds for each pair of steps."""
+    context = multiprocessing.get_context("spawn")
+    turns, results = (context.Semaphore(0), context.Semaphore(0)), context.Queue()
+    processes = [context.Process(target=train, args=(which, args, turns, results)) for which in (0, 1)]
+    for process in processes:
+        process.start()
+    seconds = dict(results.get() for _ in processes)
+    for process in processes:
+        process.join()
+    return list(zip(seconds[0], seconds[1], strict=True))[WARM_UP:]
 
 
 def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
@@ -125,7 +125,6 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--bf16", action="store_true")
     args = parser.parse_args()
-    transformers.logging.set_verbosity_error()
     pairs = measure(args)
     ratios = [mine / stock for stock, mine in pairs]
     low, high = interval(ratios)

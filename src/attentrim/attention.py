@@ -99,7 +99,10 @@ def _gated(state: SiteState, context: Tensor) -> Tensor:
     """`context` is [batch, query, heads, head size]."""
     if state.gates is None:
         return context
-    gates = state.gates.repeat_interleave(context.shape[2] // state.gates.shape[-1], -1).to(context)
+    gates = state.gates.to(context)
+    shared = context.shape[2] // gates.shape[-1]
+    if shared > 1:
+        gates = gates.repeat_interleave(shared, -1)
     return context * (gates[:, None, :, None] if gates.dim() == 2 else gates[:, None])
 
 

@@ -14,7 +14,9 @@ from . import AutoAttention
 
 MEAN, DEVIATION, HIGHEST = 1.0, 0.3, 2.0
 FASTER, SLOWER, FASTEST = 1.5, 0.5, 5.0
-"""How the gates' learning rate changes after a check that was passed or failed; the highest is that of the paper."""
+"""How a budget changes the gates' learning rate; the highest is that of the paper's sweep."""
+PATIENCE = 4
+"""Checks in a row beyond a budget after which the gates go back: held-out metrics are noisy."""
 
 
 def _sigmoid_slope(x: Tensor) -> Tensor:
@@ -72,7 +74,8 @@ class AutoAttentionSession(LearnedGates):
         return (self.parameters.detach() > 0).float()
 
     def penalty(self) -> Tensor:
-        return self.method.penalty * self.gates().sum()
+        rests = self.budget is not None and self.budget.failures > 0
+        return self.method.penalty * (0.0 if rests else 1.0) * self.gates().sum()
 
     @torch.no_grad()
     def project(self, closed: int) -> None:
@@ -114,8 +117,9 @@ class Budget:
     """The most heads within a given drop of the metric.
 
     The dense model, when it is trained, sets the mark. Then, at regular checks: within the budget, the state is kept
-    if it is the sparsest so far, and the gates learn faster; beyond it, the gates go back to the sparsest state that
-    was within, and learn slower, while the weights go on. At the end the model is that sparsest state.
+    if it is the sparsest so far, and the gates learn faster. Beyond it, the penalty rests while the weights go on; if
+    that does not bring the metric back after a few checks, the gates go back to the sparsest state that was within,
+    and learn slower. At the end the model is that sparsest state.
     """
 
     def __init__(self, session: AutoAttentionSession) -> None:
@@ -123,6 +127,8 @@ class Budget:
         self.mark: float | None = None
         self.value: float | None = None
         self.best: dict[str, Any] = {}
+        self.failures = 0
+        """Checks in a row that were beyond the budget."""
         self._checked = -1
 
     def check(self) -> None:
@@ -158,10 +164,17 @@ class Budget:
             weights = {name: tensor.detach().cpu().clone() for name, tensor in session.model.state_dict().items()}
             parameters = session.parameters.detach().cpu().clone()
             self.best = {"closed": closed, "value": self.value, "weights": weights, "parameters": parameters}
-        elif not within:
+        self.failures = 0 if within else self.failures + 1
+        if self.failures == PATIENCE:
             self._restore_gates()
-        for group in session.optimizer.param_groups:
-            group["lr"] = min(group["lr"] * (FASTER if within else SLOWER), max(FASTEST, session.method.gate_lr))
+            self.failures = 0
+            self._change_rate(SLOWER)
+        elif within:
+            self._change_rate(FASTER)
+
+    def _change_rate(self, factor: float) -> None:
+        for group in self.session.optimizer.param_groups:
+            group["lr"] = min(group["lr"] * factor, max(FASTEST, self.session.method.gate_lr))
 
     def _restore_gates(self) -> None:
         session = self.session
@@ -176,9 +189,8 @@ class Budget:
         return {"budget_mark": self.mark, "budget_value": self.value, "gate_lr": rate}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"mark": self.mark, "value": self.value, "best": self.best, "checked": self._checked}
+        return {name: getattr(self, name) for name in ("mark", "value", "best", "failures", "_checked")}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.mark, self.value, self.best, self._checked = (
-            state[name] for name in ("mark", "value", "best", "checked")
-        )
+        for name, value in state.items():
+            setattr(self, name, value)
