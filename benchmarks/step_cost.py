@@ -12,11 +12,15 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import random
 import statistics
 import tempfile
 import time
 from typing import Any
+
+# the process whose turn it is not must not spin on the cores of the other
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 import transformers

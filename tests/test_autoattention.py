@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
 
+import numpy as np
 import pytest
 import torch
 import training as tr
@@ -201,7 +203,7 @@ def test_the_budget_restores_weights_and_gates_of_the_best_state():
             kept.append((tr.weights(model), session.open.clone()))
         return score
 
-    session = AutoAttention(max_drop=0.1, dense_share=0.2, penalty=0.5, checks=8).attach(
+    session = AutoAttention(max_drop=0.1, dense_share=0.2, penalty=0.2, checks=8).attach(
         model, steps=20, evaluate=evaluate
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -247,3 +249,39 @@ def test_evaluation_uses_the_hard_gates_of_training(tmp_path):
     assert torch.equal(trained, tested)
     small = trim(model, session.plan())
     torch.testing.assert_close(small(**batch).logits, tested, rtol=0, atol=1e-6)
+
+
+def test_a_loop_has_its_dense_steps_too():
+    session = AutoAttention(preset="paper").attach(tr.classifier(), steps=10)
+    assert session.dense_until == 5
+    assert session.is_dense
+
+
+def test_an_attach_that_fails_leaves_the_model_free():
+    model = tr.classifier()
+    with pytest.raises(MethodError):
+        AutoAttention(target_sparsity=0.5, dense_share=0.9).attach(model, steps=100)
+    AutoAttention().attach(model)
+
+
+@pytest.mark.parametrize("value", [float("nan"), "all"])
+def test_budgets_that_cannot_be_judged(value):
+    """A metric that is no number is refused; one that stays perfect does not lead to a model without attention."""
+    model = tr.classifier()
+    method = AutoAttention(max_drop=0.5, dense_share=0.1, penalty=1.0, checks=20)
+    session = method.attach(model, steps=40, evaluate=lambda: np.float64(1.0 if value == "all" else value))
+
+    def run():
+        for _ in range(40):
+            model.train()(**tr.batches(1)[0]).loss.backward()
+            session.step()
+        session.finish()
+
+    if value == "all":
+        run()
+        assert session.plan().heads_removed < 8
+        torch.save(session.state_dict(), buffer := io.BytesIO())
+        torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+    else:
+        with pytest.raises(TrainingError, match="NaN at step"):
+            run()

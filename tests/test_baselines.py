@@ -277,3 +277,26 @@ def test_smp_leaves_torchs_random_numbers_and_the_model_alone():
 def test_methods_that_learn_cannot_plan_without_training():
     with pytest.raises(MethodError, match=r"learns what to remove while the model trains.*hisp, random-heads, smp"):
         AutoAttention().search(tr.classifier())
+
+
+@pytest.mark.parametrize(
+    ("method", "steps"),
+    [
+        (HISP(dense_share=0.99), 10),
+        (RandomHeads(dense_share=0.99), 10),
+        (SMP(dense_share=0.99, search_steps=1, map_length=8), 10),
+        (HISP(rounds=4, dense_share=0.9), 10),
+        (HISP(rounds=4), 1),
+    ],
+)
+def test_counts_are_exact_even_where_no_step_is_left(method, steps, tmp_path):
+    trainer = tr.trainer(tmp_path, method, max_steps=steps)
+    trainer.train()
+    assert trainer.plan().heads_removed == 4
+
+
+def test_smp_says_whose_states_it_cannot_compare():
+    for name in ("t5", "bart"):
+        batch = {key: value for key, value in zoo.inputs(name).items() if key == "input_ids"}
+        with pytest.raises(MethodError, match="hidden states of one stack"):
+            SMP(search_steps=1, map_length=8).search(zoo.build(name), calibration=[batch])

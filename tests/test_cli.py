@@ -138,7 +138,7 @@ def test_demo(capsys, tmp_path):
             "Say what to remove",
         ),
         (["trim", "--model", "MODEL", "--plan", "/none.json", "--output_dir", "OUT"], "Cannot read the plan"),
-        (["trim", "--model", "MODEL", "--plan", "PLAN", "--output_dir", "MODEL"], "the model's own directory"),
+        (["trim", "--model", "MODEL", "--plan", "PLAN", "--output_dir", "MODEL"], "directory of the model"),
         (["trim", "--model", "MODEL", "--plan", "PLAN", "--output_dir", "PLAN"], "is a file"),
         (["trim", "--model", "MODEL", "--heads", "0", "--output_dir", "OUT"], "--heads takes SITE:HEADS"),
         (["trim", "--model", "MODEL", "--heads", "0:x", "--output_dir", "OUT"], "--heads takes SITE:HEADS"),

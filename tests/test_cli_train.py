@@ -111,7 +111,9 @@ def test_what_a_run_leaves(home, tmp_path, capsys):
 
 
 def test_the_config_of_a_run_gives_the_same_run(home, tmp_path, capsys):
-    first = train(capsys, home, tmp_path / "a", "--method_config", "target_sparsity=0.25", "--seed", 7)
+    # values that are transformers' defaults, and not ours
+    stock = ("--num_train_epochs", 3, "--learning_rate", 5e-5, "--per_device_train_batch_size", 8)
+    first = train(capsys, home, tmp_path / "a", "--method_config", "target_sparsity=0.25", "--seed", 7, *stock)
     second = run_json(capsys, "train", "--config", tmp_path / "a" / "config.yaml", "--output_dir", tmp_path / "b")
     changing = ("output_dir", "train_seconds")
     assert {k: v for k, v in first.items() if k not in changing} == {
@@ -138,8 +140,26 @@ def test_flags_win_over_yaml_and_yaml_over_defaults(home, tmp_path, capsys):
         capsys, "train", "--config", tmp_path / "c.yaml", "--output_dir", tmp_path / "r", "--learning_rate", 5e-4
     )
     assert result["sparsity"] == 0.25
+    assert (result["method"], result["trimmed"]) == ("random-heads", True)
     used = yaml.safe_load((tmp_path / "r" / "config.yaml").read_text())
     assert (used["learning_rate"], used["num_train_epochs"], used["max_train_samples"]) == (5e-4, 1, 32)
+
+
+def test_settings_in_yaml_hold_for_the_method_that_is_named_beside_it(home, tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(
+        "method_config: {target_sparsity: 0.25}\nmax_train_samples: 3e1\nno_trim: 'false'\n"
+    )
+    result = train(capsys, home, tmp_path / "r", "--config", tmp_path / "c.yaml", "--method", "random-heads")
+    assert (result["sparsity"], result["trimmed"]) == (0.25, True)
+    (tmp_path / "c.yaml").write_text("method: l0\nmethod_config: {initial_logit: 1}\n")
+    result = train(capsys, home, tmp_path / "r2", "--config", tmp_path / "c.yaml", "--method", "random-heads")
+    assert result["sparsity"] == 0.5
+
+
+def test_the_lowest_loss_is_the_best(home, tmp_path, capsys):
+    best = ("--metric_for_best_model", "loss", "--load_best_model_at_end", "--save_total_limit", 1)
+    train(capsys, home, tmp_path / "r", "--method", "none", *best)
+    assert yaml.safe_load((tmp_path / "r" / "config.yaml").read_text())["greater_is_better"] is False
 
 
 def test_no_trim_keeps_the_shape_and_the_plan_beside_it(home, tmp_path, capsys):
@@ -215,7 +235,7 @@ BAD = [
     (["--data_dir", "nowhere"], "There is no file nowhere/train.tsv"),
     (["--learning_rat", "1"], "Unknown flag '--learning_rat'. Did you mean '--learning_rate'"),
     (["--learning_rate", "fast"], "invalid float value: 'fast'"),
-    (["--max_length", "4"], "--max_length must be between 8 and 512"),
+    (["--max_length", "4"], "--max_length must be between 8 and 510"),
     (["--max_train_samples", "0"], "must be 1 or more"),
     (["--model", "./nowhere"], "There is no model directory ./nowhere"),
     (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml"),
@@ -225,6 +245,9 @@ BAD = [
     (["--method_config", "target_sparsity=0.5", "dense_share=0.95"], "No step is left to choose heads in"),
     (["--method_config", "penalty=9", "--logging_steps", "1"], "Every gate of the model was closed"),
     (["--learning_rate", "1e30"], "The loss is nan"),
+    (["--resume_from_checkpoint", "nowhere"], "nowhere"),
+    (["--seed", "-1"], "Seed must be between 0"),
+    (["--metric_for_best_model", "bleu", "--load_best_model_at_end"], "bleu"),
 ]
 
 
@@ -256,6 +279,10 @@ def test_bad_yaml(home, tmp_path, capsys):
         ("a: [\n", "not valid YAML"),
         ("learning_rat: 1\n", "Unknown key in the config 'learning_rat'. Did you mean 'learning_rate'"),
         ("method_config: [a]\n", "method_config must be a mapping"),
+        ("max_length: many\n", "max_length in the config must be a whole number. Got 'many'"),
+        ("max_length: 8.5\n", "must be a whole number"),
+        ("no_trim: perhaps\n", "no_trim in the config must be true or false"),
+        ("teacher: [a]\n", "teacher in the config must be text"),
         ("", "--model is missing"),
     ]:
         (tmp_path / "c.yaml").write_text(text)
@@ -271,6 +298,8 @@ def test_evaluate_and_plan_refuse_what_they_cannot_judge(home, tmp_path, capsys)
     assert run("plan", "--model", home / "tiny", *data, "--method", "l0", "--out", tmp_path / "p.json") == 1
     assert run("plan", "--model", home / "tiny", *data, "--method", "none", "--out", tmp_path / "p.json") == 1
     assert run("plan", "--model", home / "tiny", *data, "--out", tmp_path / "p.json") == 1
+    assert run("plan", "--model", home / "tiny", *data, "--method", "hisp", "--out", tmp_path) == 1
+    assert "must be a file" in capsys.readouterr().err
 
 
 def test_help_needs_no_torch_and_help_all_has_everything():

@@ -10,7 +10,7 @@ import transformers as tf
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in path.read_text()
+    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if "```python" in path.read_text()
 ]
 
 

@@ -23,8 +23,8 @@ def write(path, text, name="train.tsv"):
 
 
 def test_cola_has_no_header_and_quotes_are_text(tmp_path):
-    write(tmp_path, 'gj04\t1\t\tHe said "no.\r\nks08\t0\t*\tHim said\u2028so.\n')
-    assert TASKS["cola"].load(tmp_path, "train") == [Example('He said "no.', 1), Example("Him said\u2028so.", 0)]
+    write(tmp_path, 'gj04\t1\t\tHe said "no.\r\nks08\t0\t*\tHim said\u2028so,\rhe.\n')
+    assert TASKS["cola"].load(tmp_path, "train") == [Example('He said "no.', 1), Example("Him said\u2028so,\rhe.", 0)]
 
 
 def test_sst2_and_mrpc(tmp_path):

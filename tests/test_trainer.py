@@ -403,3 +403,161 @@ def test_history_records_closings_and_reopenings(tmp_path):
     assert len(record["closed"]) + len(record["reopened"]) == len(session.history.events)
     assert session.record()["closed"] == []
     json.dumps(record)
+
+
+def test_parts_called_on_their_own_are_gated_too(tmp_path):
+    """What was set last must not be a sample: the bare model inside answers as in the whole."""
+    trainer = tr.trainer(tmp_path, L0(target_sparsity=0.5))
+    trainer.train()
+    trainer.model.eval()
+    batch = {"input_ids": tr.batches(1)[0]["input_ids"]}
+    small = trim(trainer.model, trainer.plan())
+    with torch.no_grad():
+        inside = trainer.model.bert(**batch).last_hidden_state
+        torch.testing.assert_close(inside, small.bert(**batch).last_hidden_state, rtol=0, atol=1e-5)
+
+
+def test_peft_models_are_gated_from_outside_and_inside(tmp_path):
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(
+        tr.classifier(), peft.LoraConfig(target_modules=["query", "value"], task_type="SEQ_CLS")
+    )
+    trainer = tr.trainer(tmp_path, L0(target_sparsity=0.5), model, gradient_checkpointing=False)
+    trainer.train()
+    assert trainer.plan().heads_removed == 4
+    model.eval()
+    batch = tr.batches(1)[0]
+    with torch.no_grad():
+        assert torch.equal(model(**batch).logits, model.get_base_model()(**batch).logits)
+    with pytest.raises(MethodError, match="cannot be its own teacher"):
+        tr.trainer(tmp_path, HISP(distill_logits=1.0), model)
+
+
+def best_of(**more):
+    return {
+        "eval_strategy": "steps",
+        "eval_steps": 5,
+        "save_strategy": "steps",
+        "save_steps": 5,
+        "load_best_model_at_end": True,
+        **more,
+    }
+
+
+def test_a_budget_keeps_its_own_best(tmp_path):
+    method = AutoAttention(max_drop=0.9, penalty=0.05, checks=8)
+    found = []
+    for run, more in enumerate(({}, best_of())):
+        trainer = tr.trainer(tmp_path / str(run), method, max_steps=40, **more)
+        trainer.train()
+        found.append((trainer.plan(), tr.weights(trainer.model)))
+    assert found[0][0] == found[1][0]
+    assert found[0][0].heads_removed > 0
+    assert tr.same(found[0][1], found[1][1])
+
+
+def test_the_stock_trainers_best_model_comes_with_its_gates(tmp_path):
+    model = tr.classifier()
+    session = AutoAttention(gate_lr=30.0).attach(model, seed=42)
+    trainer = tr.trainer(
+        tmp_path, None, model, cls=tf.Trainer, callbacks=[session.callback()], max_steps=30, **best_of()
+    )
+    trainer.train()
+    state = torch.load(f"{trainer.state.best_model_checkpoint}/attentrim_method.pt", weights_only=True)
+    assert torch.equal(session.open, state["open"])
+
+
+@pytest.mark.parametrize("name", ["bart", "t5", "clip"])
+def test_the_distance_to_an_equal_teacher_is_nothing(name, tmp_path):
+    import zoo
+
+    model, teacher = zoo.build(name).eval(), zoo.build(name).eval()
+    batch = zoo.inputs(name)
+    if name == "clip":
+        batch["return_loss"] = True
+    else:
+        batch = {"input_ids": batch["input_ids"], "labels": batch["decoder_input_ids"][:, :5].contiguous()}
+    method = RandomHeads(target_sparsity=0.0, distill_logits=1.0, distill_hidden=0.0 if name == "clip" else 1.0)
+    trainer = tr.trainer(tmp_path, method, model, teacher=teacher)
+    plain = model(**batch).loss
+    model.training = True  # what says that this is training; the parts stay in eval mode, free of dropout
+    assert float(trainer.compute_loss(model, batch).detach()) == pytest.approx(float(plain.detach()), rel=1e-5)
+
+
+def test_teachers_that_do_not_fit_are_refused(tmp_path):
+    model = tr.classifier()
+    with pytest.raises(MethodError, match="another model"):
+        tr.trainer(tmp_path, RandomHeads(distill_logits=1.0), model, teacher=model)
+    for teacher, words in (
+        (tr.classifier(num_labels=3), "same shape"),
+        (tf.BertModel(tr.classifier().config), "same shape"),
+    ):
+        with pytest.raises((MethodError, TypeError), match=f"{words}|unexpected keyword"):
+            tr.trainer(tmp_path, RandomHeads(distill_logits=1.0), teacher=teacher).train()
+    with pytest.raises(MethodError, match="as many layers"):
+        tr.trainer(tmp_path, RandomHeads(distill_hidden=1.0), teacher=tr.classifier(num_hidden_layers=1)).train()
+
+
+def test_what_cannot_work_is_refused_at_once(tmp_path):
+    kwargs = {"use_reentrant": True}
+    with pytest.raises(MethodError, match="use_reentrant"):
+        tr.trainer(tmp_path, AutoAttention(), gradient_checkpointing=True, gradient_checkpointing_kwargs=kwargs)
+    for wrong in (AutoAttention, 3):
+        with pytest.raises(MethodError, match=r"AutoAttention\(\), or its name"):
+            tr.trainer(tmp_path, wrong)
+    with pytest.raises(MethodError, match="leaves none to train on"):
+        tr.trainer(tmp_path, AutoAttention(max_drop=0.1, holdout_share=0.999))
+
+
+def test_tuples_for_outputs_are_understood(tmp_path):
+    model = tr.classifier(return_dict=False)
+    trainer = tr.trainer(tmp_path, AutoAttention(), model, gradient_accumulation_steps=2, max_steps=2)
+    trainer.train()
+
+
+def test_a_detached_session_is_made_anew(tmp_path):
+    trainer = tr.trainer(tmp_path, AutoAttention(target_sparsity=0.5))
+    trainer.session.detach()
+    trainer.train()
+    assert trainer.plan().heads_removed == 4
+    torch.testing.assert_close(answers(trim(trainer.model, trainer.plan())), answers(trainer.model), rtol=0, atol=1e-5)
+
+
+def test_state_lies_where_the_trainer_saves(tmp_path):
+    """A search over hyperparameters gives each trial a directory of its own."""
+    trainer = tr.trainer(tmp_path, AutoAttention(gate_lr=30.0), **best_of())
+    trainer._get_output_dir = lambda trial: str(tmp_path / "run-0")
+    trainer.train()
+    assert (tmp_path / "run-0" / "checkpoint-5" / "attentrim_method.pt").is_file()
+
+
+def test_a_scaled_loss_needs_its_scaler():
+    class Scaler:
+        def get_scale(self):
+            return 1024.0
+
+    moved = []
+    for scaler in (None, Scaler()):
+        model = tr.classifier()
+        session = AutoAttention(penalty=0.0).attach(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        session.follow(optimizer, scaler=scaler)
+        before = session.parameters.detach().clone()
+        loss = model.train()(**tr.batches(1)[0]).loss
+        (loss * (1024.0 if scaler else 1.0)).backward()
+        optimizer.step()
+        moved.append(session.parameters.detach() - before)
+    torch.testing.assert_close(moved[0], moved[1])
+    assert moved[0].abs().max() > 0
+    session.parameters.grad = torch.full((8,), math.inf)
+    session.step(scale=2.0)
+    assert session.parameters.isfinite().all(), "a step that overflowed is skipped"
+
+
+def test_resuming_a_distilled_run_elsewhere_says_what_is_missing(tmp_path):
+    method = HISP(distill_logits=1.0)
+    trainer = tr.trainer(tmp_path / "a", method, save_strategy="steps", save_steps=15)
+    trainer.train()
+    (tmp_path / "a" / "dense").rename(tmp_path / "moved")
+    with pytest.raises(MethodError, match="dense model to distil from is not in"):
+        tr.trainer(tmp_path / "b", method).train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-15"))

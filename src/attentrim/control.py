@@ -64,11 +64,20 @@ class Control:
             if getattr(self.sites[index].module, NAME, None) is state:
                 _detach(self.sites[index], state)
         self._states.clear()
-        _remove_hooks(self.outer)
+        for model in (self.outer, self.model):
+            _remove_hooks(model)
+
+    @property
+    def attached(self) -> bool:
+        return bool(self._states)
 
     def before_forward(self, action: Callable[[bool], None]) -> None:
-        """Call `action(training)` before each forward of the model, until detached: the moment to set fresh gates."""
-        self.outer.register_forward_pre_hook(_BeforeForward(action))
+        """Call `action(training)` before each forward of the model, until detached: the moment to set fresh gates.
+
+        A wrapper is watched too: PEFT's calls the forward of the model inside without its hooks.
+        """
+        for model in {id(model): model for model in (self.outer, self.model)}.values():
+            model.register_forward_pre_hook(_BeforeForward(action))
 
     def set_gates(self, site: int, gates: Tensor | Sequence[float] | None) -> None:
         """[groups] or [batch, groups] numbers that multiply the heads' outputs; gradients flow into them."""

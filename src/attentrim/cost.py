@@ -33,7 +33,7 @@ def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
     """The cost of a model as it is."""
     model = unwrap(model)
     parameters = list(model.parameters())
-    length = min(length, _positions(model))
+    length = min(length, most_tokens(model))
     return Cost(
         heads=sum(site.heads for site in find_sites(model)),
         parameters=sum(parameter.numel() for parameter in parameters),
@@ -77,7 +77,7 @@ def _count(shape: Any, batch: int, length: int) -> int:
     return counter.get_total_flops()
 
 
-def _positions(model: Any) -> int:
+def most_tokens(model: Any) -> int:
     """Tokens that a model can take; roberta and its kin spend two positions on padding."""
     text = getattr(model.config, "text_config", model.config)
     return int(getattr(text, "max_position_embeddings", None) or sys.maxsize) - 2

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .errors import MethodError
+
 IGNORED = -100
 
 
@@ -27,12 +29,17 @@ def distillation_loss(
     """
     loss: Tensor | None = None
     if logits:
-        names = [name for name in student if name.endswith("logits")]
+        names = [name for name in student if "logits" in name]
+        if not names or any(name not in teacher or teacher[name].shape != student[name].shape for name in names):
+            raise MethodError("Distillation of logits needs a model and a teacher whose logits have the same shape.")
         parts = [_between_logits(student[name], teacher[name], batch, temperature) for name in names]
         loss = logits * torch.stack(parts).mean()
     if hidden:
-        pairs = zip(_states(student), _states(teacher), strict=True)
-        between = hidden * torch.stack([_between_states(mine, theirs, batch) for mine, theirs in pairs]).mean()
+        mine, theirs = _states(student), _states(teacher)
+        if [state.shape for state in mine] != [state.shape for state in theirs]:
+            raise MethodError("Distillation of hidden states needs a teacher with as many layers, as wide.")
+        pairs = zip(mine, theirs, strict=True)
+        between = hidden * torch.stack([_between_states(*pair, batch) for pair in pairs]).mean()
         loss = between if loss is None else loss + between
     assert loss is not None
     return loss

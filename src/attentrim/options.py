@@ -22,7 +22,7 @@ class Rule:
 
 
 def _as_share(value: Any) -> Any:
-    return value / 100 if 1 <= value < 100 else None
+    return value / 100 if 1 < value < 100 else None
 
 
 SHARE = Rule("in [0, 1)", lambda value: 0 <= value < 1, _as_share)
@@ -52,7 +52,7 @@ def check_options(config: Any) -> None:
             continue
         kind = _plain_type(hints[entry.name])
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+            value = float(value) if abs(value) < 1e300 else math.inf
             setattr(config, entry.name, value)
         rule: Rule | None = entry.metadata.get("rule")
         where = f"The {entry.name!r} parameter of {type(config).__name__} must be"

@@ -39,7 +39,7 @@ class HistoryWriter(TrainerCallback):
         if not state.is_world_process_zero:
             return
         lines = self.path.read_text().splitlines() if state.global_step and self.path.is_file() else []
-        kept = [line for line in lines if json.loads(line)["step"] <= state.global_step]
+        kept = [line for line in lines if _step(line) <= state.global_step]
         self.path.write_text("".join(f"{line}\n" for line in kept))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
@@ -54,6 +54,14 @@ class HistoryWriter(TrainerCallback):
         }
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def _step(line: str) -> float:
+    """The step of a line; never, where the line was cut off with the run that wrote it."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor, nn
-from torch.utils.data import IterableDataset, Subset, random_split
+from torch.utils.data import random_split
 from transformers.trainer_utils import get_last_checkpoint
 
+from .calibration import Calibration, evaluating
 from .distillation import distillation_loss
 from .duplicate import duplicate
 from .errors import MethodError, TrainingError
@@ -51,21 +50,16 @@ class Trainer(transformers.Trainer):
         self._holdout: Any = None
         self._checkpoint: str | None = None
         self._normalisation_checked = False
-        if self.method is not None and self.method.distills and teacher is None and not self.method.dense:
-            raise MethodError(
-                "Distillation needs a dense model: give Trainer(teacher=...), or set dense_share, so that it is "
-                "trained first."
-            )
+        if self.method is not None and not isinstance(self.method, Method):
+            raise MethodError(f"method must be a method such as AutoAttention(), or its name. Got {method!r} instead.")
         super().__init__(*args, **kwargs)
-        if self.teacher is not None:
-            self.teacher = self.teacher.to(self.args.device).eval().requires_grad_(False)
         if self.method is None:
             return
+        self._check_method(self.method)
         self._hold_out(self.method.holdout)
         self.session = self._attach()
-        self._callback = MethodCallback(self.session)
-        self.add_callback(_Lifecycle(self))
-        self.add_callback(self._callback)
+        self._driver = _Driver(self, self.session)
+        self.add_callback(self._driver)
 
     def plan(self) -> Plan:
         """What the method would remove, as things stand. Empty without a method."""
@@ -100,7 +94,8 @@ class Trainer(transformers.Trainer):
         wanted = {"output_hidden_states": True} if self.method.distill_hidden else {}
         loss, outputs = super().compute_loss(model, {**inputs, **wanted}, True, num_items_in_batch)
         with torch.no_grad():
-            answers = self.teacher(**{key: value for key, value in inputs.items() if key != "labels"}, **wanted)
+            # labels too: an encoder-decoder makes its decoder's inputs from them
+            answers = self.teacher(**inputs, **wanted)
         distance = distillation_loss(
             outputs,
             answers,
@@ -126,11 +121,9 @@ class Trainer(transformers.Trainer):
         self._normalisation_checked = True
         if self.args.gradient_accumulation_steps == 1 or self.compute_loss_func or self.label_smoother:
             return
-        modes = _modes(model)
-        model.eval()
-        with torch.no_grad():
-            once, twice = (float(model(**inputs, num_items_in_batch=count)["loss"]) for count in (items, 2 * items))
-        _restore_modes(modes)
+        with evaluating(model), torch.no_grad():
+            outputs = [model(**inputs, num_items_in_batch=count) for count in (items, 2 * items)]
+        once, twice = (float(output["loss"] if isinstance(output, dict) else output[0]) for output in outputs)
         self.model_accepts_loss_kwargs = once != twice
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
@@ -152,9 +145,12 @@ class Trainer(transformers.Trainer):
                 f"The weights are not finite at step {self.state.global_step}: they are not saved. "
                 f"{self._last_checkpoint()} A lower learning_rate is the usual cure."
             )
+        if self.session is not None:
+            self.session.check()
         super().save_model(output_dir, _internal_call)
         if self.session is not None and self.args.should_save:
-            self.plan().save(Path(output_dir or self.directory) / "plan.json")
+            target = Path(output_dir or self.directory)
+            self.session.save(target) if _internal_call else self.plan().save(target / "plan.json")
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         """A model whose set of heads is not the final one cannot be the best."""
@@ -162,109 +158,105 @@ class Trainer(transformers.Trainer):
             return False
         return super()._determine_best_metric(metrics, trial)
 
-    def _load_best_model(self) -> None:
-        super()._load_best_model()
-        if self.session is not None:
-            self.session.load(str(self.state.best_model_checkpoint))
-
     def _last_checkpoint(self) -> str:
         found = get_last_checkpoint(self.directory) if Path(self.directory).is_dir() else None
         return f"The last good checkpoint is {found}." if found else "No checkpoint was saved yet."
 
     # What a method needs of its surroundings
 
+    def _check_method(self, method: Method) -> None:
+        checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
+        if self.args.gradient_checkpointing and checkpointing.get("use_reentrant"):
+            raise MethodError("Gates cannot learn through reentrant checkpointing: leave use_reentrant at False.")
+        if method.distills and self.teacher is None:
+            if not method.dense:
+                raise MethodError(
+                    "Distillation needs a dense model: give Trainer(teacher=...), or set dense_share, so that it is "
+                    "trained first."
+                )
+            if hasattr(self.model, "peft_config"):
+                raise MethodError("A PEFT model cannot be its own teacher: give Trainer(teacher=...).")
+        if self.teacher is not None:
+            if unwrap(self.teacher) is unwrap(self.model):
+                raise MethodError("The teacher must be another model, not the one that is trained: give it a copy.")
+            self.teacher = self.teacher.to(self.args.device).eval().requires_grad_(False)
+
     def _attach(self) -> Session:
         assert self.method is not None
         samples = getattr(self.method, "calibration_samples", None)
-        return self.method.attach(
+        session = self.method.attach(
             self.model,
             calibration=Calibration(self, samples) if samples and self.train_dataset is not None else None,
             evaluate=self._holdout_metric if self._holdout is not None else None,
             seed=self.args.seed,
         )
+        session.shows_progress = not self.args.disable_tqdm
+        return session
 
     def _hold_out(self, share: float) -> None:
         if not share or self.train_dataset is None:
             return
         if not hasattr(self.train_dataset, "__len__"):
             raise MethodError("A part of the training data is to be held out: give a dataset that has a length.")
-        held = max(1, round(share * len(self.train_dataset)))
+        rows = len(self.train_dataset)
+        held = max(1, round(share * rows))
+        if held >= rows:
+            raise MethodError(f"Holding out {share:g} of {rows} training examples leaves none to train on.")
         generator = torch.Generator().manual_seed(self.args.seed)
-        sizes = [len(self.train_dataset) - held, held]
-        self.train_dataset, self._holdout = random_split(self.train_dataset, sizes, generator)
+        self.train_dataset, self._holdout = random_split(self.train_dataset, [rows - held, held], generator)
 
     def _holdout_metric(self) -> float:
         """The metric that chooses models, on the held-out part; higher is better."""
         name = (self.args.metric_for_best_model or "loss").removeprefix("eval_")
-        modes = _modes(self.model)
-        metrics = self.predict(self._holdout, metric_key_prefix="holdout").metrics or {}
-        _restore_modes(modes)
+        with evaluating(self.model):
+            metrics = self.predict(self._holdout, metric_key_prefix="holdout").metrics or {}
         if f"holdout_{name}" not in metrics:
             raise MethodError(f"metric_for_best_model is {name!r}, which compute_metrics does not give.")
         value = float(metrics[f"holdout_{name}"])
         return value if self.args.greater_is_better else -value
 
 
-class _Lifecycle(transformers.TrainerCallback):
-    """Makes the session fit the run that begins, before the method's own callback sees it."""
+class _Driver(MethodCallback):
+    """The method's callback with what only its own Trainer can do: start over, resume, keep a teacher."""
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Trainer, session: Session) -> None:
+        super().__init__(session)
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        trainer, session = self.trainer, self.trainer.session
-        assert session is not None
-        if session.model is not unwrap(trainer.model) or session.taken:
-            session.detach()
-            session = trainer.session = trainer._callback.session = trainer._attach()
-        session.begin(state.max_steps)
+        trainer = self.trainer
+        same_model = self.session.model is unwrap(trainer.model)
+        if self.session.taken or not same_model or not self.session.control.attached:
+            self.session.detach()
+            self.session = trainer.session = trainer._attach()
+        super().on_train_begin(args, state, control, **kwargs)
         if trainer._checkpoint is not None:
-            session.load(trainer._checkpoint)
-            self._find_teacher(state)
+            self.session.load(trainer._checkpoint)
+            self._find_teacher(Path(trainer._checkpoint).parent / DENSE_FOLDER, state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """When the dense steps are done, the model as it is becomes the teacher."""
         trainer = self.trainer
-        assert trainer.method is not None
-        if trainer.teacher is not None or not trainer.method.distills:
-            return
-        if state.global_step == round(trainer.method.dense * state.max_steps):
+        if self._wants_teacher and state.global_step == self._dense_steps(state):
             trainer.teacher = duplicate(unwrap(trainer.model), Tensor.clone).eval().requires_grad_(False)
             if state.is_world_process_zero:
-                trainer.teacher.save_pretrained(Path(args.output_dir) / DENSE_FOLDER)
+                trainer.teacher.save_pretrained(Path(trainer.directory) / DENSE_FOLDER)
 
-    def _find_teacher(self, state: Any) -> None:
-        trainer = self.trainer
-        assert trainer.method is not None
-        past = state.global_step >= round(trainer.method.dense * state.max_steps)
-        if trainer.teacher is None and trainer.method.distills and past:
-            model = type(unwrap(trainer.model)).from_pretrained(Path(trainer.directory) / DENSE_FOLDER)
-            trainer.teacher = model.to(trainer.args.device).eval().requires_grad_(False)
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The Trainer itself saved the session, with the model."""
 
+    @property
+    def _wants_teacher(self) -> bool:
+        return self.session.method.distills and self.trainer.teacher is None
 
-def _modes(model: nn.Module) -> list[tuple[nn.Module, bool]]:
-    return [(module, module.training) for module in model.modules()]
+    def _dense_steps(self, state: Any) -> int:
+        return round(self.session.method.dense * int(state.max_steps))
 
-
-def _restore_modes(modes: list[tuple[nn.Module, bool]]) -> None:
-    for module, training in modes:
-        module.training = training
-
-
-class Calibration:
-    """The same few training examples, in batches, each time it is iterated."""
-
-    def __init__(self, trainer: Trainer, samples: int) -> None:
-        self.trainer = trainer
-        self.samples = samples
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        data = self.trainer.train_dataset
-        if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
-            batches = -(-self.samples // self.trainer.args.eval_batch_size)
-        else:
-            generator = torch.Generator().manual_seed(self.trainer.args.seed)
-            data = Subset(data, torch.randperm(len(data), generator=generator)[: self.samples].tolist())
-            batches = None
-        for batch in islice(self.trainer.get_test_dataloader(data), batches):
-            yield dict(self.trainer._prepare_inputs(batch))
+    def _find_teacher(self, folder: Path, state: Any) -> None:
+        if not self._wants_teacher or state.global_step < self._dense_steps(state):
+            return
+        if not folder.is_dir():
+            raise MethodError(f"Cannot go on: the dense model to distil from is not in {folder}.")
+        model = unwrap(self.trainer.model)
+        teacher = type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
+        self.trainer.teacher = teacher.to(self.trainer.args.device).eval().requires_grad_(False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
@@ -51,6 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.run(args, output)
     except AttentrimError as error:
         output.error(str(error))
+        return 1
+    except Exception as error:
+        if os.environ.get("ATTENTRIM_DEBUG"):
+            raise
+        output.error(f"{type(error).__name__}: {error} (ATTENTRIM_DEBUG=1 shows where)")
         return 1
     except KeyboardInterrupt:
         output.error("stopped")

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def read_config(path: str) -> dict[str, Any]:
     return data
 
 
-def merge_config(args: argparse.Namespace, own: Sequence[str]) -> dict[str, Any]:
+def merge_config(args: argparse.Namespace, own: Mapping[str, type]) -> dict[str, Any]:
     """Fill flags of ours that were not given from the YAML file; what is left is for TrainingArguments."""
     if not args.config:
         return {}
@@ -88,13 +88,29 @@ def merge_config(args: argparse.Namespace, own: Sequence[str]) -> dict[str, Any]
     settings = data.pop("method_config", None) or {}
     if not isinstance(settings, dict):
         raise AttentrimError(f"{args.config}: method_config must be a mapping, such as 'target_sparsity: 0.5'.")
-    if data.get("method") == args.method or args.method is None:
+    if args.method is None or data.get("method", args.method) == args.method:
         args.method_config = {**settings, **args.method_config}
-    for name in own:
-        if name in data and getattr(args, name) in (None, False):
-            setattr(args, name, data[name])
-        data.pop(name, None)
+    for name, kind in own.items():
+        value = data.pop(name, None)
+        if value is not None and getattr(args, name) in (None, False):
+            setattr(args, name, _converted(name, value, kind))
     return data
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    """A value of one of our own flags as YAML gives it: 1e3 arrives as text, and a name may look like a number."""
+    try:
+        if isinstance(value, dict | list):
+            raise ValueError
+        if kind is bool:
+            return {"true": True, "false": False}[str(value).lower()]
+        number = float(value) if kind is int else 0.0
+        if number % 1:
+            raise ValueError
+        return int(number) if kind is int else str(value)
+    except (KeyError, ValueError):
+        words = {bool: "true or false", int: "a whole number", str: "text"}
+        raise AttentrimError(f"{name} in the config must be {words[kind]}. Got {value!r}.") from None
 
 
 def training_arguments(
@@ -139,11 +155,13 @@ def training_help() -> str:
     return _training_parser()[0].format_help()
 
 
-def changed_arguments(args: Any) -> dict[str, Any]:
-    """The TrainingArguments that differ from their defaults, as plain values."""
+def telling_arguments(args: Any, defaults: Collection[str]) -> dict[str, Any]:
+    """The TrainingArguments that another run needs to be the same: those with a default of ours, and changed ones."""
     plain = type(args)(output_dir=args.output_dir)
     mine, stock = args.to_dict(), plain.to_dict()
-    return {name: value for name, value in mine.items() if value != stock.get(name) and name != "output_dir"}
+    left_out = ("output_dir", "resume_from_checkpoint", "logging_dir")
+    telling = {name: value for name, value in mine.items() if name in defaults or value != stock.get(name)}
+    return {name: value for name, value in telling.items() if name not in left_out}
 
 
 def _as_flags(name: str, value: Any) -> list[str]:

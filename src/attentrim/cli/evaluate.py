@@ -31,7 +31,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     from .tasks import evaluate, load_for_task, metric_rows
 
     plan = Plan.load(args.plan) if args.plan else None
-    loaded = load_for_task(args, fresh_head=False)
+    loaded = load_for_task(args, [args.split], fresh_head=False)
     data = loaded.data(args.split, args.max_eval_samples, output)
     with ExitStack() as stack:
         if plan is not None:

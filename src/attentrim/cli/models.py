@@ -86,7 +86,7 @@ def check_output_dir(output_dir: str, model: str) -> Path:
         raise AttentrimError("--output_dir is empty.")
     path = Path(output_dir)
     if path.resolve() == Path(model).resolve():
-        raise AttentrimError("--output_dir is the model's own directory: choose another, so that the model stays.")
+        raise AttentrimError(f"--output_dir is the directory of the model {model}: choose another, so that it stays.")
     if path.exists() and not path.is_dir():
         raise AttentrimError(f"--output_dir {output_dir} is a file.")
     try:

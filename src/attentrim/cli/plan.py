@@ -31,8 +31,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     method = read_method(args.method, parse_settings(args.method_config or []))
     if method is None:
         raise MethodError("The method 'none' removes nothing: there is no plan to make.")
-    if not Path(args.out).resolve().parent.is_dir():
-        raise AttentrimError(f"Cannot write {args.out}: its directory does not exist.")
+    if not Path(args.out).resolve().parent.is_dir() or Path(args.out).is_dir():
+        raise AttentrimError(f"Cannot write {args.out}: it must be a file in a directory that exists.")
 
     import torch
     from torch.utils.data import DataLoader, Subset
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
     from .tasks import load_for_task
 
-    loaded = load_for_task(args, fresh_head=False)
+    loaded = load_for_task(args, ["train"], fresh_head=False)
     data = loaded.data("train", None, output)
     samples = min(getattr(method, "calibration_samples", 1), len(data))
     generator = torch.Generator().manual_seed(args.seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +41,7 @@ class Loaded:
         return self.task.load(self.data_dir, split)[:limit]
 
 
-def load_for_task(args: argparse.Namespace, *, fresh_head: bool) -> Loaded:
+def load_for_task(args: argparse.Namespace, splits: Sequence[str], *, fresh_head: bool) -> Loaded:
     """The model that --model names with the head that --task needs: a fresh one for training, else the trained one."""
     task = TASKS[args.task]
     if args.data_dir is None:
@@ -48,10 +49,12 @@ def load_for_task(args: argparse.Namespace, *, fresh_head: bool) -> Loaded:
             f"Say where the data is: --data_dir, the directory that holds {' and '.join(task.files.values())}."
         )
     # find missing files before seconds are spent on the model
-    for split in task.files:
+    for split in splits:
         task.path(args.data_dir, split)
+    from ..cost import most_tokens
+
     model, tokenizer = _load(args.model, task, fresh_head)
-    longest = getattr(model.config, "max_position_embeddings", None) or MAX_LENGTH
+    longest = most_tokens(model)
     if args.max_length is not None and not 8 <= args.max_length <= longest:
         raise AttentrimError(f"--max_length must be between 8 and {longest} for this model. Got {args.max_length}.")
     return Loaded(task, model, tokenizer, args.max_length or min(MAX_LENGTH, longest), args.data_dir)
@@ -70,6 +73,12 @@ def _load(name: str, task: Task, fresh_head: bool) -> tuple[Any, Any]:
         model = task.model_class.from_pretrained(name, **settings, ignore_mismatched_sizes=fresh_head)
     with explain(f"Cannot load the tokenizer of {name!r}"):
         tokenizer = AutoTokenizer.from_pretrained(name)
+    if tokenizer.pad_token is None:
+        # decoders come without one; their classifiers read the last token that is not padding
+        if tokenizer.eos_token is None:
+            raise TaskError(f"The tokenizer of {name} has no padding token and no end token to pad with.")
+        tokenizer.pad_token = tokenizer.eos_token
+        model.config.pad_token_id = tokenizer.pad_token_id
     return model, tokenizer
 
 

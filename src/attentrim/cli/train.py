@@ -12,10 +12,10 @@ from ..tasks import TASKS
 from .arguments import (
     add_method_arguments,
     add_task_arguments,
-    changed_arguments,
     merge_config,
     parse_settings,
     read_method,
+    telling_arguments,
     training_arguments,
     training_help,
 )
@@ -30,18 +30,18 @@ EXAMPLES = """  attentrim train --model bert-base-uncased --task cola --data_dir
 any field of TrainingArguments is a flag too; --help_all lists them"""
 
 DEFAULT_METHOD = "autoattention"
-OWN = (
-    "model",
-    "task",
-    "data_dir",
-    "max_length",
-    "max_train_samples",
-    "max_eval_samples",
-    "method",
-    "teacher",
-    "output_dir",
-    "no_trim",
-)
+OWN = {
+    "model": str,
+    "task": str,
+    "data_dir": str,
+    "max_length": int,
+    "max_train_samples": int,
+    "max_eval_samples": int,
+    "method": str,
+    "teacher": str,
+    "output_dir": str,
+    "no_trim": bool,
+}
 """Flags of ours that a config file can hold too, besides method_config."""
 DEFAULTS = {
     "per_device_eval_batch_size": 64,
@@ -97,11 +97,13 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     from .tasks import load_for_task, result_of
 
     directory, task = check_output_dir(args.output_dir, args.model), TASKS[args.task]
+    if args.teacher:
+        check_output_dir(args.output_dir, args.teacher)
     defaults = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
-    defaults |= {"metric_for_best_model": task.metric, "greater_is_better": True}
+    defaults["metric_for_best_model"] = task.metric
     training = training_arguments(defaults, config, args.more, str(directory))
     set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
-    loaded = load_for_task(args, fresh_head=True)
+    loaded = load_for_task(args, ["train", "validation"], fresh_head=True)
     trainer = Trainer(
         model=loaded.model,
         args=training,
@@ -140,7 +142,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "masked_value": result_of(task, masked, 0)["value"],
     }
     if trainer.is_world_process_zero():
-        _write(args, trainer, attention, final, plan, result)
+        _write(args, trainer, attention, final, plan, result, defaults)
         _report(output, trainer.model, final, result)
 
 
@@ -179,7 +181,13 @@ def _measured(trainer: Any, task: Any, model: Any, plan: Any) -> dict[str, Any]:
 
 
 def _write(
-    args: argparse.Namespace, trainer: Any, attention: Any, model: Any, plan: Any, result: dict[str, Any]
+    args: argparse.Namespace,
+    trainer: Any,
+    attention: Any,
+    model: Any,
+    plan: Any,
+    result: dict[str, Any],
+    defaults: dict[str, Any],
 ) -> None:
     from ..run_files import ATTENTION, CARD, CONFIG, METRICS, model_card, write_json, write_yaml
 
@@ -189,7 +197,7 @@ def _write(
     write_json(directory / METRICS, {**result, **({"last": session.metrics()} if session else {})})
     own = {name: getattr(args, name) for name in OWN if getattr(args, name) not in (None, False)}
     settings = {"method_config": trainer.method.settings} if trainer.method else {}
-    write_yaml(directory / CONFIG, {**own, **settings, **changed_arguments(trainer.args)})
+    write_yaml(directory / CONFIG, {**own, **settings, **telling_arguments(trainer.args, defaults)})
     card = model_card(base=args.model, task=args.task, method=args.method, result=result, plan=plan, model=model)
     (directory / CARD).write_text(card, encoding="utf-8")
 

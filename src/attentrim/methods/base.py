@@ -90,7 +90,14 @@ class Method:
             evaluate: Gives the metric of the model as it is, higher being better, on data kept out of training.
             seed: Of the method's own random numbers; those of torch are left alone.
         """
-        return self.session(model, steps=steps, calibration=calibration, evaluate=evaluate, seed=seed)
+        session = self.session(model, calibration=calibration, evaluate=evaluate, seed=seed)
+        try:
+            if steps is not None:
+                session.begin(steps)
+        except MethodError:
+            session.detach()
+            raise
+        return session
 
     def session(self, model: Any, **surroundings: Any) -> Session:
         raise NotImplementedError

@@ -41,4 +41,7 @@ class MethodCallback(TrainerCallback):
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        best = state.best_model_checkpoint if args.load_best_model_at_end else None
+        if best is not None and not self.session.keeps_best:
+            self.session.load(best)
         self.session.finish()

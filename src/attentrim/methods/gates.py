@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..calibration import evaluating
 from ..errors import MethodError, TrainingError, UnsupportedModelError
 from ..plan import Plan
 from .base import HeadMethod
@@ -22,6 +23,8 @@ class GateSession(Session):
     """One gate a head (a key/value group where keys are shared), over all sites."""
 
     method: HeadMethod
+    dense_until = 0
+    """The first so many steps are plain fine-tuning."""
 
     def __init__(self, method: HeadMethod, model: Any, **surroundings: Any) -> None:
         super().__init__(method, model, **surroundings)
@@ -33,7 +36,6 @@ class GateSession(Session):
             )
         self.sizes = [site.groups for site in self.sites]
         self.count = sum(self.sizes)
-        self.dense_until = 0
         self.open = torch.ones(self.count, device=self.device)
         """The hard gates of the moment, 1 or 0: what evaluation uses."""
         self.history = GateHistory(self)
@@ -76,6 +78,11 @@ class GateSession(Session):
             self.history.look()
 
     def finish(self) -> None:
+        self.history.look()
+        if self.control.attached:
+            self.arm(training=False)
+
+    def check(self) -> None:
         self.history.look()
 
     # How many, and which
@@ -136,22 +143,19 @@ class GateSession(Session):
             )
         self.open = state["open"].to(self.device)
         self.history.load_state_dict(state["history"], self.open)
+        self.arm(training=False)
 
     # Looking at data
 
     @contextmanager
     def looking(self) -> Iterator[None]:
         """The model in eval mode, with gates set by hand, for passes over data within a step."""
-        training = [module for module in self.model.modules() if module.training]
         before, self._busy = self._busy, True
-        self.model.eval()
         try:
-            with torch.enable_grad():
+            with evaluating(self.model), torch.enable_grad():
                 yield
         finally:
             self._busy = before
-            for module in training:
-                module.training = True
 
     def batches(self) -> Iterator[dict[str, Any]]:
         """The calibration batches, on the model's device."""

@@ -23,9 +23,10 @@ class LearnedGates(GateSession):
     """
 
     method: LearnedMethod
+    fixed_from: int | None = None
+    """With a target: the step from which the set is fixed."""
 
     def __init__(self, method: LearnedMethod, model: Any, **surroundings: Any) -> None:
-        self.fixed_from: int | None = None
         super().__init__(method, model, **surroundings)
         self.generator = torch.Generator().manual_seed(self.seed)
         self.parameters = self.initial().to(self.device).requires_grad_()

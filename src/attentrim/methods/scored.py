@@ -38,6 +38,12 @@ class ScoredGates(GateSession):
     def settled(self) -> bool:
         return int((self.open == 0).sum()) == self.removals(self.method.target_sparsity or 0.0)
 
+    def finish(self) -> None:
+        """Training that ended early owes the rest."""
+        if not self.settled:
+            self.search()
+        super().finish()
+
 
 def lowest(scores: Tensor, count: int) -> Tensor:
     """Indices of the `count` lowest scores."""

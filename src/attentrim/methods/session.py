@@ -24,7 +24,6 @@ class Session:
         method: Method,
         model: Any,
         *,
-        steps: int | None = None,
         calibration: Iterable[Mapping[str, Any]] | None = None,
         evaluate: Callable[[], float] | None = None,
         seed: int = 0,
@@ -38,10 +37,9 @@ class Session:
         self.taken = 0
         """Optimiser steps finished."""
         self.steps: int | None = None
+        self.shows_progress = True
         self._busy = False
         self.control.before_forward(self._before_forward)
-        if steps is not None:
-            self.begin(steps)
 
     # The life of a session
 
@@ -71,10 +69,18 @@ class Session:
 
     # What it has to say
 
+    def check(self) -> None:
+        """Raise if the run has gone wrong."""
+
     @property
     def settled(self) -> bool:
         """Whether the model as it is now could be the final one."""
         return True
+
+    @property
+    def keeps_best(self) -> bool:
+        """Whether it goes back to the best state by itself when training ends."""
+        return False
 
     def plan(self) -> Plan:
         """What to remove, as things stand."""
@@ -96,9 +102,12 @@ class Session:
 
     # Around an optimiser, under a Trainer, and on disk
 
-    def follow(self, optimizer: Any) -> None:
-        """Take a step of the method with every step of `optimizer` (a torch optimiser, bare or from accelerate)."""
-        scaler = getattr(optimizer, "scaler", None)
+    def follow(self, optimizer: Any, scaler: Any = None) -> None:
+        """Take a step of the method with every step of `optimizer` (a torch optimiser, bare or from accelerate).
+
+        A loss that is scaled by a `GradScaler` of your own needs that scaler here; accelerate's is found.
+        """
+        scaler = scaler or getattr(optimizer, "scaler", None)
         inner = getattr(optimizer, "optimizer", optimizer)
         inner.register_step_pre_hook(lambda *_: self.step(loss_scale(scaler)))
 

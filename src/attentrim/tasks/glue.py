@@ -12,7 +12,7 @@ from .base import TASKS, Example, Task
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
     """(line number, cells) of a file. Only a line feed ends a row: other separators may stand inside a sentence."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TaskError(f"{path} is not a UTF-8 text file: {error.reason} at byte {error.start}.") from error
     lines = (line.rstrip("\r") for line in text.split("\n"))

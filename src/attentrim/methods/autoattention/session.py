@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ...errors import MethodError
+from ...errors import MethodError, TrainingError
 from ..learned import LearnedGates
 from . import AutoAttention
 
@@ -97,6 +98,14 @@ class AutoAttentionSession(LearnedGates):
         super().finish()
 
     @property
+    def settled(self) -> bool:
+        return super().settled and not self.keeps_best
+
+    @property
+    def keeps_best(self) -> bool:
+        return self.budget is not None
+
+    @property
     def may_close_all(self) -> bool:
         """Within a budget, a step too far is taken back at the next check."""
         return self.budget is not None
@@ -154,12 +163,14 @@ class Budget:
         if session.evaluate is None:
             raise MethodError("AutoAttention within a budget judges by a metric: attach(model, evaluate=...).")
         session.set(session.open)
-        self.value = session.evaluate()
+        self.value = float(session.evaluate())
+        if math.isnan(self.value):
+            raise TrainingError(f"The metric that the budget is judged by is NaN at step {session.taken}.")
         if self.mark is None:
             self.mark = self.value
         assert session.method.max_drop is not None
-        within = self.value >= self.mark - session.method.max_drop
         closed = int((session.open == 0).sum())
+        within = self.value >= self.mark - session.method.max_drop and closed < session.count
         if within and closed >= self.best.get("closed", 0):
             weights = {name: tensor.detach().cpu().clone() for name, tensor in session.model.state_dict().items()}
             parameters = session.parameters.detach().cpu().clone()

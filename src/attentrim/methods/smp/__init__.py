@@ -10,7 +10,7 @@ from ..base import METHODS, ScoringMethod
 
 __all__ = ["SMP"]
 
-POWER_OF_TWO = Rule("a power of 2, 8 or more", lambda value: value >= 8 and value & (value - 1) == 0)
+POWER_OF_TWO = Rule("a power of 2 from 8 to 1024", lambda value: value in [2**power for power in range(3, 11)])
 
 
 @dataclass(kw_only=True)

@@ -47,7 +47,8 @@ class SMPSession(ScoredGates):
             scorer = MapScorer(method.map_length, method.base_width).to(self.device)
         optimizer = torch.optim.Adam(scorer.parameters(), lr=method.search_lr)
         with self.looking():
-            progress = tqdm(total=method.search_steps, desc="SMP: training the scorer", leave=False)
+            hidden = not self.shows_progress
+            progress = tqdm(total=method.search_steps, desc="SMP: training the scorer", leave=False, disable=hidden)
             for _, batch in zip(range(method.search_steps), self._endless(), strict=False):
                 loss = self._loss(scorer, batch, generator)
                 gradients = torch.autograd.grad(loss, list(scorer.parameters()))
@@ -105,11 +106,16 @@ class SMPSession(ScoredGates):
         """The last hidden states of the bare model: no labels, no task head."""
         bare = self.model.base_model
         known = inspect.signature(bare.forward).parameters
-        output = bare(**{key: value for key, value in batch.items() if key in known})
-        states = getattr(output, "last_hidden_state", None)
-        if states is None or getattr(self.model.config, "is_encoder_decoder", False):
-            raise MethodError(f"SMP compares the hidden states of an encoder; {type(self.model).__name__} is none.")
-        return states  # type: ignore[no-any-return]
+        refusal = (
+            f"SMP compares the hidden states of one stack of layers; {type(self.model).__name__} has none to give."
+        )
+        if getattr(self.model.config, "is_encoder_decoder", False):
+            raise MethodError(refusal)
+        try:
+            states: Tensor = bare(**{key: value for key, value in batch.items() if key in known}).last_hidden_state
+        except (AttributeError, TypeError, ValueError) as error:
+            raise MethodError(refusal) from error
+        return states
 
     def _unlabelled(self) -> Iterator[dict[str, Any]]:
         """Batches without labels; where samples have several choices, each is a row of its own."""
