@@ -3,8 +3,8 @@
     python benchmarks/step_cost.py                                    # MiniLM-L6 shape on the CPU
     python benchmarks/step_cost.py --device cuda --bf16 --shape base  # BERT-base shape on a GPU
 
-Two Trainers run in two processes that hand each other a baton at every step, so only one computes at a time and both
-meet the same weather. The figure is the median of the paired ratios, with its bootstrap interval.
+Two Trainers run in two processes that take turns, so only one computes at a time and both meet the same weather. The
+figure is the median of the paired ratios, with its bootstrap interval.
 """
 
 from __future__ import annotations
@@ -37,28 +37,30 @@ WARM_UP = 10
 
 
 class Turns(TrainerCallback):
-    """Waits for its turn before each step, and notes how long the last one took, from begin to begin."""
+    """Takes steps in the order ABBAABBA..., so that neither side is always first; times each from begin to begin."""
 
-    def __init__(self, mine: Any, other: Any, device: str) -> None:
-        self.mine, self.other, self.device = mine, other, device
+    def __init__(self, which: int, turns: tuple[Any, Any], device: str) -> None:
+        self.which, self.mine, self.other, self.device = which, turns[which], turns[1 - which], device
         self.seconds: list[float] = []
         self.started: float | None = None
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         self._stop()
-        self.other.release()
-        self.mine.acquire()
+        if len(self.seconds) % 2 != self.which:
+            self.mine.acquire()
         self.started = time.perf_counter()
 
     def on_train_end(self, *args: Any, **kwargs: Any) -> None:
         self._stop()
-        self.other.release()
 
     def _stop(self) -> None:
+        if self.started is None:
+            return
         if self.device == "cuda":
             torch.cuda.synchronize()
-        if self.started is not None:
-            self.seconds.append(time.perf_counter() - self.started)
+        self.seconds.append(time.perf_counter() - self.started)
+        if (len(self.seconds) - 1) % 2 == self.which:
+            self.other.release()
 
 
 def train(which: int, args: argparse.Namespace, turns: tuple[Any, Any], results: Any) -> None:
@@ -69,7 +71,7 @@ def train(which: int, args: argparse.Namespace, turns: tuple[Any, Any], results:
     ids = torch.randint(1000, 20000, (args.batch * 64, args.length), generator=generator)
     data = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": n % 2} for n, row in enumerate(ids)]
     torch.manual_seed(0)
-    timer = Turns(turns[which], turns[1 - which], args.device)
+    timer = Turns(which, turns, args.device)
     with tempfile.TemporaryDirectory() as directory:
         arguments = TrainingArguments(
             directory,

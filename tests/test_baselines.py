@@ -135,7 +135,10 @@ def test_l0_penalty_is_the_expected_number_of_open_gates():
     session = L0(penalty=0.5).attach(tr.classifier())
     session.parameters.data = torch.linspace(-3, 3, 8)
     draws = torch.stack([session.sample().detach() > 0 for _ in range(20_000)]).float()
-    assert float(session.penalty().detach()) == pytest.approx(0.5 * float(draws.mean(0).sum()), rel=5e-3)
+    expected = 1 - chance_closed(session.parameters)
+    assert float(expected.sum().detach()) == pytest.approx(float(draws.mean(0).sum()), rel=5e-3)
+    (by_autograd,) = torch.autograd.grad(0.5 * expected.sum(), session.parameters)
+    torch.testing.assert_close(session.penalty_gradient().detach(), by_autograd)
     # whichever of the two chances is larger
     expected = [float(chance_open(x) > chance_closed(x)) for x in session.parameters.detach()]
     assert session.hard().tolist() == expected == [0, 0, 0, 0, 1, 1, 1, 1]

@@ -561,3 +561,22 @@ def test_resuming_a_distilled_run_elsewhere_says_what_is_missing(tmp_path):
     (tmp_path / "a" / "dense").rename(tmp_path / "moved")
     with pytest.raises(MethodError, match="dense model to distil from is not in"):
         tr.trainer(tmp_path / "b", method).train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-15"))
+
+
+def test_a_loop_with_accelerate_takes_one_step_an_update():
+    accelerate = pytest.importorskip("accelerate")
+    accelerate.state.GradientState._reset_state()  # what earlier Trainers of this process left in it
+    accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model = tr.classifier()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    session = AutoAttention(penalty=0.0).attach(model)
+    session.follow(optimizer)
+    before, batches = session.parameters.detach().clone(), tr.batches(4)
+    for number, batch in enumerate(batches):
+        with accelerator.accumulate(model):
+            accelerator.backward(model.train()(**batch).loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        assert session.taken == (number + 1) // 2
+    assert not torch.equal(session.parameters, before)

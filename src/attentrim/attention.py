@@ -146,7 +146,7 @@ def controlled(
 ) -> tuple[Tensor, Tensor | None]:
     """The function that transformers calls at a controlled site, in place of the one it would have called."""
     state: SiteState = module.attentrim  # type: ignore[assignment]
-    _check_backend(state)
+    backend = _backend(state)
     causal = kwargs.get("is_causal")
     causal = bool(getattr(module, "is_causal", False)) if causal is None else causal
     if state.needs_weights:
@@ -173,18 +173,21 @@ def controlled(
         attention_mask = _additive(attention_mask, keep, query.dtype)
     if bias is not None:
         kwargs["position_bias"] = bias
-    context, weights = _stock(module, state.backend)(module, query, key, value, attention_mask, **kwargs)
+    context, weights = _stock(module, backend)(module, query, key, value, attention_mask, **kwargs)
     return _gated(state, context), weights
 
 
-def _check_backend(state: SiteState) -> None:
+def _backend(state: SiteState) -> str:
+    """The backend of a site, if it can do what is asked."""
+    backend = state.backend
     pairs = state.score_mask is not None or state.needs_weights
-    if state.backend not in (MASKABLE if pairs else SUPPORTED):
+    if backend not in (MASKABLE if pairs else SUPPORTED):
         what = "Masks and recording need" if pairs else "Control needs"
         raise ControlError(
-            f"{what} {' or '.join(MASKABLE)} attention; site {state.name} uses {state.backend!r}. "
+            f"{what} {' or '.join(MASKABLE)} attention; site {state.name} uses {backend!r}. "
             "Call model.set_attn_implementation('sdpa')."
         )
+    return backend
 
 
 def _stock(module: nn.Module, backend: str) -> Any:

@@ -17,6 +17,7 @@ PACKAGES = {
     "transformers": None,
     "safetensors": None,
     "accelerate": None,
+    "scikit-learn": None,
     "peft": None,
     "sentence-transformers": None,
     "onnx": "onnx",

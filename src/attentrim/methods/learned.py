@@ -46,8 +46,8 @@ class LearnedGates(GateSession):
         """The binary gates that the parameters stand for."""
         raise NotImplementedError
 
-    def penalty(self) -> Tensor:
-        """What open gates cost, as part of the loss."""
+    def penalty_gradient(self) -> Tensor:
+        """The gradient, in the parameters, of what open gates add to the loss."""
         raise NotImplementedError
 
     def project(self, closed: int) -> None:
@@ -85,6 +85,7 @@ class LearnedGates(GateSession):
             )
         super().arm(training)
 
+    @torch.no_grad()
     def step(self, scale: float = 1.0) -> None:
         gradient = self.parameters.grad
         if gradient is not None and not self.is_dense and not self.is_fixed:
@@ -92,7 +93,9 @@ class LearnedGates(GateSession):
             if scale != 1.0:
                 # float16: a step whose gradients overflowed is skipped for the weights, and for the gates too
                 gradient.div_(scale).masked_fill_(~gradient.isfinite().all(), 0.0)
-            self.learn()
+            # the penalty is added here, once a step, however many batches were accumulated
+            gradient.add_(self.penalty_gradient())
+            self.optimizer.step()
             if self.method.target_sparsity is None:
                 self.open = self.hard()
             else:
@@ -103,11 +106,6 @@ class LearnedGates(GateSession):
         if self.fixed_from is not None and self.taken + 1 == self.fixed_from:
             self.fix()
         super().step(scale)
-
-    def learn(self) -> None:
-        """One step down the gradient of the loss, to which the penalty's is added here, once a step."""
-        self.penalty().backward()
-        self.optimizer.step()
 
     def closed_at(self, step: int) -> int:
         """How many gates a target asks to be closed after a step."""

@@ -74,9 +74,10 @@ class AutoAttentionSession(LearnedGates):
     def hard(self) -> Tensor:
         return (self.parameters.detach() > 0).float()
 
-    def penalty(self) -> Tensor:
+    def penalty_gradient(self) -> Tensor:
+        """Of mu * sum(G), through the step (eq. 9, 10)."""
         rests = self.budget is not None and self.budget.failures > 0
-        return self.method.penalty * (0.0 if rests else 1.0) * self.gates().sum()
+        return COARSE[self.method.backward](self.parameters) * (0.0 if rests else self.method.penalty)
 
     @torch.no_grad()
     def project(self, closed: int) -> None:

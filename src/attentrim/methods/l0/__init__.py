@@ -21,6 +21,7 @@ class L0(LearnedMethod):
         "Voita et al. 2019, Analyzing Multi-Head Self-Attention; Louizos et al. 2018, L0 regularization"
     )
 
+    penalty: float = option(3e-4, "what each gate that is expected to be open adds to the loss", NOT_NEGATIVE)
     gate_lr: float = option(0.05, "learning rate of the gates' own optimiser (Adam)", NOT_NEGATIVE)
     initial_logit: float = option(2.5, "where the gates' parameters start; 2.5 is open with a chance of 0.71")
     calibration_samples: int = option(

@@ -57,9 +57,10 @@ class L0Session(LearnedGates):
     def training_gates(self) -> Tensor:
         return self.open if self.is_fixed else self.sample()
 
-    def penalty(self) -> Tensor:
-        """Eq. 12: the expected number of gates that are not 0."""
-        return self.method.penalty * (1 - chance_closed(self.parameters)).sum()
+    def penalty_gradient(self) -> Tensor:
+        """Of mu times the expected number of gates that are not 0 (eq. 12): a sum of sigmoids."""
+        closed = chance_closed(self.parameters)
+        return self.method.penalty * closed * (1 - closed)
 
     @torch.no_grad()
     def project(self, closed: int) -> None:

@@ -1,0 +1,137 @@
+"""AutoAttention on every architecture and task head, and methods in two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import training as tr
+import transformers as tf
+import zoo
+
+from attentrim import HISP, L0, SMP, AutoAttention, trim
+
+TEXT_HEADS = {
+    "AutoModelForSequenceClassification": lambda ids: torch.tensor([0, 1, 0]),
+    "AutoModelForTokenClassification": lambda ids: ids % 2,
+    "AutoModelForMaskedLM": lambda ids: ids,
+    "AutoModelForCausalLM": lambda ids: ids,
+    "AutoModelForSeq2SeqLM": lambda ids: ids,
+    "AutoModelForMultipleChoice": lambda ids: torch.tensor([0, 1, 0]),
+    "AutoModelForQuestionAnswering": None,
+    "AutoModelForImageClassification": lambda ids: torch.tensor([0, 1, 0]),
+    "AutoModelForAudioClassification": lambda ids: torch.tensor([0, 1, 0]),
+}
+
+
+def batch_for(name, head):
+    """Inputs with the labels that a head wants."""
+    batch = zoo.inputs(name, "none" if name in zoo.WITHOUT_PADDING else "right")
+    batch.pop("decoder_input_ids", None)
+    ids = batch.get("input_ids")
+    if head == "AutoModelForQuestionAnswering":
+        return {**batch, "start_positions": torch.tensor([1, 2, 0]), "end_positions": torch.tensor([2, 3, 1])}
+    if head == "AutoModelForMultipleChoice":
+        batch = {key: torch.stack([value, value.roll(1, 0)], 1) for key, value in batch.items()}
+    labels = TEXT_HEADS[head](ids)
+    if name in zoo.SEQ2SEQ and head == "AutoModelForSequenceClassification":
+        batch["input_ids"][:, -1] = tf.AutoConfig.for_model(name).eos_token_id  # its classifier reads the end token
+        batch.pop("attention_mask", None)
+    return {**batch, "labels": labels}
+
+
+def cases():
+    for name, make in zoo.CONFIGS.items():
+        for head in TEXT_HEADS:
+            mapping = getattr(tf, head)._model_mapping
+            if name != "clip" and type(make()) in mapping:
+                yield name, head
+
+
+@pytest.mark.parametrize(("name", "head"), cases())
+def test_gates_learn_and_the_plan_trims_under_every_head(name, head):
+    """Three steps to a target: every gate gets a gradient, the count is exact, masked = trimmed."""
+    torch.manual_seed(0)
+    model = getattr(tf, head).from_config(zoo.CONFIGS[name]())
+    zoo.liven(model)
+    batch = batch_for(name, head)
+    session = AutoAttention(target_sparsity=0.5, ramp_share=1.0, settle_share=0.0).attach(model, steps=3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    session.follow(optimizer)
+    reached = torch.zeros(session.count, dtype=torch.bool)
+    for _ in range(3):
+        model.train()
+        model(**batch).loss.backward()
+        assert session.parameters.grad.isfinite().all()
+        reached |= session.parameters.grad != 0
+        optimizer.step()
+        optimizer.zero_grad()
+    session.finish()
+    assert reached.all()
+    plan = session.plan()
+    heads_per_gate = session.sites[0].heads_per_group
+    assert plan.heads_removed == round(session.count / 2) * heads_per_gate
+    model.eval()
+    with torch.no_grad():
+        masked, trimmed = model(**batch).loss, trim(model, plan).eval()(**batch).loss
+    torch.testing.assert_close(trimmed, masked, rtol=1e-5, atol=1e-5)
+
+
+PARALLEL = """
+import json, sys
+sys.path.insert(0, sys.argv[2])
+import torch, training as tr
+from attentrim import *
+torch.set_num_threads(1)
+method = eval(sys.argv[1])
+trainer = tr.trainer(sys.argv[3], method, max_steps=12, ddp_backend="gloo")
+trainer.train()
+parameters = getattr(trainer.session, "parameters", torch.zeros(1))
+print(json.dumps({
+    "gates": trainer.session.open.tolist(),
+    "parameters": parameters.tolist(),
+    "weights": float(sum(p.double().abs().sum() for p in trainer.model.parameters())),
+    "world": trainer.args.world_size,
+}))
+"""
+
+
+@pytest.mark.parametrize(
+    "method",
+    [AutoAttention(gate_lr=20.0), L0(target_sparsity=0.5), HISP(rounds=2), SMP(search_steps=2, map_length=8)],
+    ids=lambda method: method.name,
+)
+def test_two_processes_agree(method, tmp_path):
+    """Each sees other batches; gates, plans and weights stay the same in both."""
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(20000 + os.getpid() % 20000),
+        "ACCELERATE_USE_CPU": "true",
+    }
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PARALLEL, repr(method), str(Path(__file__).parent), str(tmp_path)],
+            env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=240) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs[0][1][-2000:]
+    first, second = (json.loads(out.splitlines()[-1]) for out, _ in outputs)
+    assert first["world"] == 2
+    assert first == second
+    alone = tr.trainer(tmp_path / "alone", method, max_steps=12)
+    alone.train()
+    assert first["weights"] != float(sum(p.double().abs().sum() for p in alone.model.parameters()))
