@@ -136,7 +136,7 @@ class HeadMethod(Method):
 class LearnedMethod(HeadMethod):
     """Base of the methods whose gates learn beside the weights."""
 
-    penalty: float = option(1e-3, "what each open gate adds to the loss", NOT_NEGATIVE)
+    penalty: float | None = option(1e-3, "what each open gate adds to the loss", NOT_NEGATIVE)
     gate_lr: float = option(1.0, "learning rate of the gates' own optimiser", NOT_NEGATIVE)
     ramp_share: float = option(
         0.6, "with a target: share of the search over which the number of closed gates climbs to it", SHARE_OR_ALL
@@ -144,6 +144,12 @@ class LearnedMethod(HeadMethod):
     settle_share: float = option(
         0.2, "with a target: share of all steps, at the end, in which the set is fixed", SHARE
     )
+
+    @property
+    def pressure(self) -> float:
+        """The penalty in force."""
+        assert self.penalty is not None
+        return self.penalty
 
 
 @dataclass(kw_only=True)

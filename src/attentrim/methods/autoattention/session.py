@@ -77,7 +77,7 @@ class AutoAttentionSession(LearnedGates):
     def penalty_gradient(self) -> Tensor:
         """Of mu * sum(G), through the step (eq. 9, 10)."""
         rests = self.budget is not None and self.budget.failures > 0
-        return COARSE[self.method.backward](self.parameters) * (0.0 if rests else self.method.penalty)
+        return COARSE[self.method.backward](self.parameters) * (0.0 if rests else self.method.pressure)
 
     @torch.no_grad()
     def project(self, closed: int) -> None:

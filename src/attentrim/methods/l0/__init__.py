@@ -21,12 +21,24 @@ class L0(LearnedMethod):
         "Voita et al. 2019, Analyzing Multi-Head Self-Attention; Louizos et al. 2018, L0 regularization"
     )
 
-    penalty: float = option(3e-4, "what each gate that is expected to be open adds to the loss", NOT_NEGATIVE)
+    penalty: float | None = option(
+        None,
+        "what each gate that is expected to be open adds to the loss; none: 1e-3 with a target, 3e-4 without",
+        NOT_NEGATIVE,
+    )
     gate_lr: float = option(0.05, "learning rate of the gates' own optimiser (Adam)", NOT_NEGATIVE)
     initial_logit: float = option(2.5, "where the gates' parameters start; 2.5 is open with a chance of 0.71")
     calibration_samples: int = option(
         512, "training examples on which the gap between sampled and binary gates is measured", AT_LEAST_ONE
     )
+
+    @property
+    def pressure(self) -> float:
+        """Adam gives a gate whose gradient is tiny the same pace as any other: a target needs a penalty above that
+        noise, and the common shift takes back what is too much; a free run would lose all its heads to it."""
+        if self.penalty is not None:
+            return self.penalty
+        return 3e-4 if self.target_sparsity is None else 1e-3
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from .session import L0Session

@@ -60,7 +60,7 @@ class L0Session(LearnedGates):
     def penalty_gradient(self) -> Tensor:
         """Of mu times the expected number of gates that are not 0 (eq. 12): a sum of sigmoids."""
         closed = chance_closed(self.parameters)
-        return self.method.penalty * closed * (1 - closed)
+        return self.method.pressure * closed * (1 - closed)
 
     @torch.no_grad()
     def project(self, closed: int) -> None:
