@@ -388,3 +388,23 @@ def test_check_leaves_every_module_in_its_mode():
         control.check(**batch)
     assert model.training
     assert not model.embeddings.training
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "deberta-v2", "modernbert", "gpt2", "llama", "distilbert"])
+@pytest.mark.parametrize("attn", ["eager", "sdpa"])
+def test_recording_gives_the_attention_that_eager_shows(name, attn, no_grad):
+    if attn == "sdpa" and name in ("mpnet", "deberta-v2"):
+        pytest.skip("has no SDPA")
+    batch = zoo.inputs(name, "right")
+    shown = zoo.build(name, attn="eager")(**batch, output_attentions=True).attentions
+    model = zoo.build(name, attn=attn)
+    plain = zoo.output(name, model, batch)
+    with Control(model) as control:
+        with control.recording() as maps:
+            recorded = zoo.output(name, model, batch)
+        assert torch.equal(zoo.output(name, model, batch), plain), "recording ends with its block"
+    torch.testing.assert_close(recorded, plain, rtol=1e-4, atol=1e-5)
+    valid = batch["attention_mask"].bool()
+    for index, expected in enumerate(shown):
+        (found,) = maps[index]
+        torch.testing.assert_close(found.transpose(1, 2)[valid], expected.transpose(1, 2)[valid], rtol=1e-4, atol=1e-6)

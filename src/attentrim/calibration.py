@@ -1,14 +1,12 @@
-"""Looking at training data beside the training: a few examples in batches, and modules put back as they were."""
+"""A few training examples to look at beside the training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils.data import IterableDataset, Subset
 
 
@@ -28,15 +26,3 @@ class Calibration:
             data = Subset(data, torch.randperm(len(data), generator=generator)[: self.samples].tolist())
         for batch in islice(self.trainer.get_test_dataloader(data), batches):
             yield dict(self.trainer._prepare_inputs(batch))
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Eval mode for a while; then each module in the mode it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from .attention import SiteState, controlled
 from .errors import ControlError
+from .modes import evaluating
 from .sites import Site, find_sites, unwrap
 
 if TYPE_CHECKING:
@@ -148,18 +149,14 @@ class Control:
         hooks = [
             self.sites[index].output.register_forward_pre_hook(partial(_record, contexts, index)) for index in asked
         ]
-        training = [module for module in self.model.modules() if module.training]
-        self.model.eval()
         try:
             for index in asked:
                 self._states[index].seen = []
-            with torch.no_grad():
+            with evaluating(self.model), torch.no_grad():
                 self.model(**inputs)
             for index, wanted in asked.items():
                 self._check_site(index, wanted, contexts.get(index))
         finally:
-            for module in training:
-                module.training = True
             for hook in hooks:
                 hook.remove()
             for state in self._states.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers import TrainerCallback
 from . import __version__
 from .control import Control
 from .methods.session import Session
+from .modes import evaluating
 from .plan import Plan
 from .sites import find_sites
 
@@ -87,10 +89,7 @@ class AttentionLog:
     @torch.no_grad()
     def take(self, model: Any, moment: str, session: Session | None = None) -> None:
         """Record each site's attention [heads, query, key]; sites without heads have none."""
-        control = session.control if session is not None else Control(model)
-        training = model.training
-        model.eval()
-        try:
+        with evaluating(model), nullcontext(session.control) if session else Control(model) as control:
             self.tokens = []
             for number, (text, pair) in enumerate(self.texts):
                 batch = self.tokenizer(text, pair, truncation=True, max_length=self.max_length, return_tensors="pt")
@@ -100,10 +99,6 @@ class AttentionLog:
                 for index, calls in maps.items():
                     name = f"{moment}.{number}.{index}"
                     self.tensors[name] = torch.stack(calls).mean(0)[0].half().cpu().contiguous()
-        finally:
-            model.train(training)
-            if session is None:
-                control.detach()
 
     def write(self, path: Path) -> None:
         """Tensors are named moment.sentence.site; the tokens are in the file's metadata."""

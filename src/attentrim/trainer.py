@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.utils.data import random_split
 from transformers.trainer_utils import get_last_checkpoint
 
-from .calibration import Calibration, evaluating
+from .calibration import Calibration
 from .distillation import distillation_loss
 from .duplicate import duplicate
 from .errors import MethodError, TrainingError
 from .methods import METHODS, Method
 from .methods.callback import MethodCallback
 from .methods.session import Session
+from .modes import evaluating
 from .plan import Plan
 from .schedules import restarted
 from .sites import unwrap

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..calibration import evaluating
 from ..errors import MethodError, TrainingError, UnsupportedModelError
+from ..modes import evaluating
 from ..plan import Plan
 from .base import HeadMethod
 from .session import Session
