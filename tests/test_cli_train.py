@@ -84,6 +84,14 @@ def test_train_trims_saves_and_reports_what_loads(home, tmp_path, capsys, method
     assert {key: again[key] for key in KEYS} == {key: result[key] for key in KEYS}
 
 
+def test_a_regulariser_removes_nothing(home, tmp_path, capsys):
+    curves = "curves=[[0, 0.4], [1, 0]]"
+    result = train(capsys, home, tmp_path / "run", "--method", "scheduled-dropout", "--method_config", curves)
+    assert (result["sparsity"], result["heads_kept"], result["trimmed"]) == (0.0, [4, 4], False)
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert history[0]["drop_chances"] == pytest.approx([0.4 * (1 - history[0]["step"] / 12)] * 2, abs=1e-3)
+
+
 def test_what_a_run_leaves(home, tmp_path, capsys):
     directory = tmp_path / "run"
     result = train(

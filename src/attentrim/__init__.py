@@ -13,10 +13,15 @@ if TYPE_CHECKING:
     from .control import Control
     from .distillation import distillation_loss
     from .methods import list_methods
+    from .methods.attention_dropout import AttentionDropout
+    from .methods.attention_layerdrop import AttentionLayerDrop
     from .methods.autoattention import AutoAttention
+    from .methods.drophead import DropHead
     from .methods.hisp import HISP
     from .methods.l0 import L0
+    from .methods.layerdrop import LayerDrop
     from .methods.random_heads import RandomHeads
+    from .methods.scheduled_dropout import ScheduledDropout
     from .methods.smp import SMP
     from .plan import Plan
     from .sites import find_sites
@@ -24,6 +29,11 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 _HOMES = {
+    "ScheduledDropout": "methods.scheduled_dropout",
+    "LayerDrop": "methods.layerdrop",
+    "DropHead": "methods.drophead",
+    "AttentionLayerDrop": "methods.attention_layerdrop",
+    "AttentionDropout": "methods.attention_dropout",
     "AutoAttention": "methods.autoattention",
     "Control": "control",
     "HISP": "methods.hisp",
@@ -44,10 +54,15 @@ __all__ = [
     "HISP",
     "L0",
     "SMP",
+    "AttentionDropout",
+    "AttentionLayerDrop",
     "AutoAttention",
     "Control",
+    "DropHead",
+    "LayerDrop",
     "Plan",
     "RandomHeads",
+    "ScheduledDropout",
     "Trainer",
     "distillation_loss",
     "find_sites",

@@ -7,6 +7,7 @@ gates on the heads' outputs, score masks before the softmax, weight masks after 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,10 @@ SUPPORTED = (*MASKABLE, "flex_attention")
 """Backends for gates and uniform sites."""
 
 
+Mask = Tensor | Callable[[tuple[int, int, int, int], torch.device], Tensor]
+"""A mask over (query, key) pairs, or what makes one for [batch, heads, query, key] on a device at each call."""
+
+
 @dataclass(eq=False)
 class SiteState:
     """What is asked of one site. Plain attributes, so that methods own their tensors and nothing enters state_dict."""
@@ -31,9 +36,9 @@ class SiteState:
     """The site's own config; its `_attn_implementation` names the backend."""
     gates: Tensor | None = None
     """[groups] or [batch, groups]: multiplies the output of each head of a group."""
-    score_mask: Tensor | None = None
+    score_mask: Mask | None = None
     """Bool, broadcastable to [batch, heads, query, key]: False drops the pair before the softmax."""
-    weight_mask: Tensor | None = None
+    weight_mask: Mask | None = None
     """Broadcastable to [batch, heads, query, key]: multiplies the attention weights after the softmax."""
     uniform: bool | Tensor = False
     """True (or a tensor that is 1): constant attention over the keys that the site's own mask allows."""
@@ -70,15 +75,17 @@ def allowed_keys(mask: Tensor | None, causal: bool, queries: int, keys: int, dev
     return is_open(mask)
 
 
-def _pairs(mask: Tensor) -> Tensor:
-    """[batch, query, key] is shared by the heads."""
-    return mask.unsqueeze(1) if mask.dim() == 3 else mask
+def _pairs(mask: Mask, shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
+    """A mask as a tensor of four axes; one [batch, query, key] is shared by the heads."""
+    made = mask if isinstance(mask, Tensor) else mask(shape, device)
+    return made.unsqueeze(1) if made.dim() == 3 else made
 
 
-def _keep(state: SiteState, allowed: Tensor) -> tuple[Tensor, Tensor]:
+def _keep(state: SiteState, allowed: Tensor, batch: int, heads: int) -> tuple[Tensor, Tensor]:
     """Pairs to keep, and the rows that lost every key: those stay whole, to be made uniform by zero scores."""
     assert state.score_mask is not None
-    kept = allowed & _pairs(state.score_mask).bool()
+    shape = (batch, heads, allowed.shape[2], allowed.shape[3])
+    kept = allowed & _pairs(state.score_mask, shape, allowed.device).bool()
     empty = ~kept.any(-1, keepdim=True)
     return kept | (allowed & empty), empty
 
@@ -127,7 +134,8 @@ def explicit(
     if state.uniform is not False:
         scores = scores * _open(state.uniform)
     if state.score_mask is not None:
-        keep, empty = _keep(state, allowed_keys(mask, causal, *pairs, scores.device))
+        allowed = allowed_keys(mask, causal, *pairs, scores.device)
+        keep, empty = _keep(state, allowed, scores.shape[0], scores.shape[1])
         scores = scores.masked_fill(empty, 0.0)
         mask = _additive(mask, keep, scores.dtype)
     elif causal if mask is None else not mask.is_floating_point():
@@ -137,7 +145,8 @@ def explicit(
         state.maps.append(weights)
     weights = nn.functional.dropout(weights, p=dropout, training=training)
     if state.weight_mask is not None:
-        weights = weights * _pairs(state.weight_mask).to(weights.dtype)
+        shape = (scores.shape[0], scores.shape[1], *pairs)
+        weights = weights * _pairs(state.weight_mask, shape, weights.device).to(weights.dtype)
     return _gated(state, torch.matmul(weights, value).transpose(1, 2)), weights
 
 
@@ -167,7 +176,7 @@ def controlled(
         bias = None if bias is None else (bias * factor).to(bias.dtype)
     if state.score_mask is not None:
         allowed = allowed_keys(attention_mask, causal, query.shape[2], key.shape[2], query.device)
-        keep, empty = _keep(state, allowed)
+        keep, empty = _keep(state, allowed, query.shape[0], query.shape[1])
         query = query.masked_fill(empty, 0.0)
         bias = None if bias is None else bias.masked_fill(empty, 0.0)
         attention_mask = _additive(attention_mask, keep, query.dtype)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from .attention import SiteState, controlled
+from .attention import Mask, SiteState, controlled
 from .errors import ControlError
 from .modes import evaluating
 from .sites import Site, find_sites, unwrap
@@ -40,6 +40,7 @@ class Control:
         self.model = unwrap(model)
         self.sites = find_sites(self.model)
         self._states: dict[int, SiteState] = {}
+        self._skips: dict[int, _SkipBlock] = {}
         self.attach()
 
     def __enter__(self) -> Control:
@@ -65,6 +66,7 @@ class Control:
             if getattr(self.sites[index].module, NAME, None) is state:
                 _detach(self.sites[index], state)
         self._states.clear()
+        self._skips.clear()
         for model in (self.outer, self.model):
             _remove_hooks(model)
 
@@ -93,20 +95,33 @@ class Control:
             )
         state.gates = gates
 
-    def set_score_mask(self, site: int, keep: Tensor | None) -> None:
+    def set_score_mask(self, site: int, keep: Mask | None) -> None:
         """True keeps a (query, key) pair, False drops it before the softmax: [batch, (heads or 1,) query, key].
 
-        A row that loses all its keys turns uniform over the keys it could see.
+        A row that loses all its keys turns uniform over the keys it could see. A function (shape, device) -> mask is
+        called at every call of the site; one that draws from torch's own random numbers draws the same again when
+        gradient checkpointing runs the forward a second time.
         """
         self._set_mask(site, "score_mask", keep)
 
-    def set_weight_mask(self, site: int, factor: Tensor | None) -> None:
-        """Multiplies the attention weights after the softmax: [batch, (heads or 1,) query, key]."""
+    def set_weight_mask(self, site: int, factor: Mask | None) -> None:
+        """Multiplies the attention weights after the softmax: [batch, (heads or 1,) query, key], or a function."""
         self._set_mask(site, "weight_mask", factor)
 
     def set_uniform(self, site: int, uniform: bool | Tensor = True) -> None:
         """Make the attention of a site constant over the keys that its own mask allows."""
         self._state(site).uniform = uniform if isinstance(uniform, Tensor) else bool(uniform)
+
+    def set_skip(self, site: int, skip: Tensor | None) -> None:
+        """Where `skip` (a number) is 1, the layer that holds the site passes its input on; 0 changes nothing.
+
+        The layer still runs, so the graph is the same in every step and no parameter goes without a gradient.
+        """
+        self._state(site)
+        if site in self._skips:
+            self._skips[site].skip = skip
+        elif skip is not None:
+            self._skips[site] = _SkipBlock(self.model.get_submodule(self.sites[site].block), skip)
 
     def apply(self, plan: Plan) -> None:
         """Ask for just what a plan removes: closed gates and uniform sites."""
@@ -126,6 +141,8 @@ class Control:
         for state in self._states.values():
             state.gates = state.score_mask = state.weight_mask = None
             state.uniform = False
+        for skipped in self._skips.values():
+            skipped.skip = None
 
     @contextmanager
     def recording(self) -> Iterator[dict[int, list[Tensor]]]:
@@ -184,8 +201,11 @@ class Control:
             raise ControlError("This control is detached: call attach() first.")
         return self._states[site]
 
-    def _set_mask(self, site: int, kind: str, mask: Tensor | None) -> None:
+    def _set_mask(self, site: int, kind: str, mask: Mask | None) -> None:
         state, found = self._state(site), self.sites[site]
+        if mask is not None and not isinstance(mask, Tensor):
+            setattr(state, kind, mask)
+            return
         if mask is not None and (
             mask.dim() not in (3, 4) or (mask.dim() == 4 and mask.shape[1] not in (1, found.heads))
         ):
@@ -212,10 +232,35 @@ class _BeforeForward:
         return _BeforeForward, ()
 
 
+class _SkipBlock:
+    """A forward hook that mixes a layer's input into its output; a copy of the model does not inherit it."""
+
+    def __init__(self, block: nn.Module | None = None, skip: Tensor | None = None) -> None:
+        self.skip = skip
+        if block is not None:
+            block.register_forward_hook(self, with_kwargs=True)
+
+    def __call__(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        if self.skip is None:
+            return output
+        before = args[0] if args else kwargs["hidden_states"]
+        after = output if isinstance(output, Tensor) else output[0]
+        mixed = torch.lerp(after, before, self.skip.to(after))
+        return mixed if isinstance(output, Tensor) else (mixed, *output[1:])
+
+    def __reduce__(self) -> tuple[type[_SkipBlock], tuple[()]]:
+        return _SkipBlock, ()
+
+
 def _remove_hooks(model: nn.Module) -> None:
     for key, hook in list(model._forward_pre_hooks.items()):
         if isinstance(hook, _BeforeForward):
             del model._forward_pre_hooks[key]
+    for module in model.modules():
+        for key, after in list(module._forward_hooks.items()):
+            if isinstance(after, _SkipBlock):
+                del module._forward_hooks[key]
+                module._forward_hooks_with_kwargs.pop(key, None)
 
 
 def detach(model: Any) -> None:

@@ -44,6 +44,6 @@ class MissingExtraError(AttentrimError, ImportError):
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     """'Unknown method 'autoatention'. Did you mean 'autoattention'? Available: ...'"""
     options = sorted(known)
-    close = difflib.get_close_matches(str(name), options, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(str(name), options, n=3, cutoff=0.65)
     hint = f" Did you mean {' or '.join(repr(option) for option in close)}?" if close else ""
     return f"Unknown {kind} {name!r}.{hint} Available: {', '.join(options)}."

@@ -43,6 +43,12 @@ class Site:
         return (found and found[1]) or ""
 
     @property
+    def block(self) -> str:
+        """The path, in the model that was searched, of the layer that this site is in."""
+        found = re.match(r".*?\.?\w+\.\d+(?=\.)", self.name)
+        return found[0] if found else ""
+
+    @property
     def heads_per_group(self) -> int:
         return self.heads // self.groups if self.groups else 1
 

@@ -158,3 +158,8 @@ class ScoringMethod(HeadMethod):
 
     target_sparsity: float = option(0.5, "remove just this share of all heads", SHARE)
     searches: ClassVar[bool] = True
+
+
+@dataclass(kw_only=True)
+class Regulariser(Method):
+    """Base of the methods that drop attention at random while training, and remove nothing in the end."""

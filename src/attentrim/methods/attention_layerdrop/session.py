@@ -1,0 +1,19 @@
+"""Attention LayerDrop at work."""
+
+from __future__ import annotations
+
+import torch
+
+from ..regulariser import RegulariserSession
+from . import AttentionLayerDrop
+
+
+class AttentionLayerDropSession(RegulariserSession):
+    method: AttentionLayerDrop
+
+    def draw(self) -> None:
+        if not self.method.p:
+            return
+        uniform = torch.rand(len(self.sites), device=self.device) < self.method.p
+        for site, turned in zip(self.sites, uniform, strict=True):
+            self.control.set_uniform(site.index, turned)

@@ -1,0 +1,34 @@
+"""DropHead at work."""
+
+from __future__ import annotations
+
+import torch
+
+from ...errors import MethodError
+from ..regulariser import RegulariserSession
+from . import DropHead
+
+
+class DropHeadSession(RegulariserSession):
+    method: DropHead
+
+    @property
+    def chance(self) -> float:
+        """The chance of a head to be dropped now."""
+        if self.method.schedule == "constant":
+            return self.method.p
+        if self.steps is None:
+            raise MethodError("DropHead's schedule needs to know the number of steps: attach(model, steps=...).")
+        return self.method.p * abs(1 - 2 * self.progress)
+
+    def draw(self) -> None:
+        chance = self.chance
+        if not chance:
+            return
+        for site in self.sites:
+            kept = (torch.rand(site.groups, device=self.device) >= chance).float()
+            # what is kept stands in for all; where nothing is, the site adds its bias alone
+            self.control.set_gates(site.index, kept * (site.groups / kept.sum().clamp_min(1.0)))
+
+    def metrics(self) -> dict[str, float]:
+        return {"drop_chance": self.chance}
