@@ -41,11 +41,6 @@ class GateSession(Session):
         self.history = GateHistory(self)
 
     @property
-    def device(self) -> torch.device:
-        parameter: Tensor = next(self.model.parameters())
-        return parameter.device
-
-    @property
     def is_dense(self) -> bool:
         """Whether training is still plain fine-tuning."""
         return self.taken < self.dense_until

@@ -31,11 +31,6 @@ class RegulariserSession(Session):
         raise NotImplementedError
 
     @property
-    def device(self) -> torch.device:
-        parameter: Tensor = next(self.model.parameters())
-        return parameter.device
-
-    @property
     def progress(self) -> float:
         """How far training has come, from 0 to 1."""
         return min(self.taken / self.steps, 1.0) if self.steps else 0.0

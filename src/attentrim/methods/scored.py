@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -11,38 +14,48 @@ from .gates import GateSession
 class ScoredGates(GateSession):
     """Closes heads at set steps. What it closes stays closed; the weights go on learning without it."""
 
+    pruned = 0
+    """How many gates are closed."""
+
     def choose(self, count: int) -> Tensor:
         """The gates to close, `count` in all, as indices."""
         raise NotImplementedError
 
+    @property
+    def target(self) -> int:
+        return self.removals(self.method.target_sparsity or 0.0)
+
     def search(self) -> None:
-        self.prune(self.removals(self.method.target_sparsity or 0.0))
+        self.prune(self.target)
 
     def prune(self, count: int) -> None:
         self.close(self.choose(count))
         self.history.note(self.taken, self.open)
+        self.pruned = count
 
-    def due(self) -> int | None:
-        """How many gates must be closed by now; None where nothing has begun."""
-        return None if self.is_dense else self.removals(self.method.target_sparsity or 0.0)
+    def due(self) -> int:
+        """How many gates must be closed by now."""
+        return 0 if self.is_dense else self.target
 
     def arm(self, training: bool) -> None:
         # just before the forward, and not in step(): the weights of the last step are in by then
-        if training:
-            due = self.due()
-            if due is not None and int((self.open == 0).sum()) < due:
-                self.prune(due)
+        if training and self.pruned < self.due():
+            self.prune(self.due())
         super().arm(training)
 
     @property
     def settled(self) -> bool:
-        return int((self.open == 0).sum()) == self.removals(self.method.target_sparsity or 0.0)
+        return self.pruned == self.target
 
     def finish(self) -> None:
         """Training that ended early owes the rest."""
         if not self.settled:
             self.search()
         super().finish()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.pruned = int((self.open == 0).sum())
 
 
 def lowest(scores: Tensor, count: int) -> Tensor:

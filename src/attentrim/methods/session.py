@@ -69,6 +69,11 @@ class Session:
 
     # What it has to say
 
+    @property
+    def device(self) -> torch.device:
+        parameter: torch.Tensor = next(self.model.parameters())
+        return parameter.device
+
     def check(self) -> None:
         """Raise if the run has gone wrong."""
 

@@ -20,17 +20,14 @@ LAST_ROUND = 0.8
 class HISPSession(ScoredGates):
     method: HISP
 
-    def due(self) -> int | None:
-        total = self.removals(self.method.target_sparsity)
-        if self.is_dense:
-            return None
-        if self.method.rounds == 1:
-            return total
+    def due(self) -> int:
+        if self.is_dense or self.method.rounds == 1:
+            return super().due()
         if self.steps is None:
             raise MethodError("HISP in rounds works to a schedule: attach(model, steps=...).")
         span = max(1.0, LAST_ROUND * self.steps - self.dense_until)
         held = 1 + int((self.taken - self.dense_until) / span * (self.method.rounds - 1))
-        return round(total * min(held, self.method.rounds) / self.method.rounds)
+        return round(self.target * min(held, self.method.rounds) / self.method.rounds)
 
     def choose(self, count: int) -> Tensor:
         scores = self.scores()
