@@ -68,7 +68,7 @@ def test_open_gates_without_penalty_are_plain_fine_tuning_to_the_bit(tmp_path, d
     assert not none.plan()
 
 
-def hand_written(method, steps=20, size=16):
+def hand_written(method, steps=20):
     """The loop that docs/training.md shows, on the batches and with the settings of `tr.trainer`."""
     model = tr.classifier()
     session = method.attach(model, steps=steps, seed=42)

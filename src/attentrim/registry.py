@@ -32,6 +32,3 @@ class Registry(Generic[Entry]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._entries))
-
-    def __len__(self) -> int:
-        return len(self._entries)

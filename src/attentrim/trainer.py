@@ -57,6 +57,8 @@ class Trainer(transformers.Trainer):
         if self.method is None:
             return
         self._check_method(self.method)
+        if self.teacher is not None:
+            self.teacher = self.teacher.to(self.args.device).eval().requires_grad_(False)
         self._hold_out(self.method.holdout)
         self.session = self._attach()
         self._driver = _Driver(self, self.session)
@@ -177,10 +179,8 @@ class Trainer(transformers.Trainer):
                 )
             if hasattr(self.model, "peft_config"):
                 raise MethodError("A PEFT model cannot be its own teacher: give Trainer(teacher=...).")
-        if self.teacher is not None:
-            if unwrap(self.teacher) is unwrap(self.model):
-                raise MethodError("The teacher must be another model, not the one that is trained: give it a copy.")
-            self.teacher = self.teacher.to(self.args.device).eval().requires_grad_(False)
+        if self.teacher is not None and unwrap(self.teacher) is unwrap(self.model):
+            raise MethodError("The teacher must be another model, not the one that is trained: give it a copy.")
 
     def _attach(self) -> Session:
         assert self.method is not None
