@@ -1,7 +1,7 @@
 """What one controlled site computes. `control` installs this; nothing here knows how.
 
 Everything is applied between the projections of a site, where queries, keys, values and the mask are at hand: head
-gates on the heads' outputs, score masks before the softmax, weight masks after it, and uniform attention.
+gates on the heads' outputs, score masks (hard or soft) before the softmax, weight masks after it, uniform attention.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ MASKABLE = ("eager", "sdpa")
 """Backends whose mask is a tensor of (query, key) pairs."""
 SUPPORTED = (*MASKABLE, "flex_attention")
 """Backends for gates and uniform sites."""
+LEAST_REST = 0.1
+"""Where a pair has nearly all attention, the gradient of a soft mask takes the others to have this much."""
 
 
-Mask = Tensor | Callable[[tuple[int, int, int, int], torch.device], Tensor]
-"""A mask over (query, key) pairs, or what makes one for [batch, heads, query, key] on a device at each call."""
+Mask = Tensor | Callable[[Tensor], Tensor]
+"""A mask over (query, key) pairs, or what makes one at each call from the pairs that the site's own mask allows."""
 
 
 @dataclass(eq=False)
@@ -38,6 +40,8 @@ class SiteState:
     """[groups] or [batch, groups]: multiplies the output of each head of a group."""
     score_mask: Mask | None = None
     """Bool, broadcastable to [batch, heads, query, key]: False drops the pair before the softmax."""
+    soft_mask: Mask | None = None
+    """As the score mask, in numbers from 0 to 1 that gradients flow into: they multiply exp(score)."""
     weight_mask: Mask | None = None
     """Broadcastable to [batch, heads, query, key]: multiplies the attention weights after the softmax."""
     uniform: bool | Tensor = False
@@ -50,13 +54,14 @@ class SiteState:
     @property
     def asked(self) -> list[str]:
         """The names of what is asked."""
-        given = [name for name in ("gates", "score_mask", "weight_mask") if getattr(self, name) is not None]
+        names = ("gates", "score_mask", "soft_mask", "weight_mask")
+        given = [name for name in names if getattr(self, name) is not None]
         return given + ["uniform"] * (self.uniform is not False)
 
     @property
     def needs_weights(self) -> bool:
         """Whether the attention weights themselves are wanted, which fused kernels do not make."""
-        return self.weight_mask is not None or self.maps is not None
+        return any(wanted is not None for wanted in (self.soft_mask, self.weight_mask, self.maps))
 
     @property
     def backend(self) -> str:
@@ -75,19 +80,31 @@ def allowed_keys(mask: Tensor | None, causal: bool, queries: int, keys: int, dev
     return is_open(mask)
 
 
-def _pairs(mask: Mask, shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
+def _pairs(mask: Mask, allowed: Tensor, batch: int, heads: int) -> Tensor:
     """A mask as a tensor of four axes; one [batch, query, key] is shared by the heads."""
-    made = mask if isinstance(mask, Tensor) else mask(shape, device)
+    made = mask if isinstance(mask, Tensor) else mask(allowed.expand(batch, heads, -1, -1))
     return made.unsqueeze(1) if made.dim() == 3 else made
 
 
-def _keep(state: SiteState, allowed: Tensor, batch: int, heads: int) -> tuple[Tensor, Tensor]:
+def _keep(mask: Mask, allowed: Tensor, batch: int, heads: int) -> tuple[Tensor, Tensor]:
     """Pairs to keep, and the rows that lost every key: those stay whole, to be made uniform by zero scores."""
-    assert state.score_mask is not None
-    shape = (batch, heads, allowed.shape[2], allowed.shape[3])
-    kept = allowed & _pairs(state.score_mask, shape, allowed.device).bool()
+    kept = allowed & _pairs(mask, allowed, batch, heads).bool()
     empty = ~kept.any(-1, keepdim=True)
-    return kept | (allowed & empty), empty
+    return torch.where(empty, allowed, kept), empty
+
+
+def _let_gradient_in(weights: Tensor, scores: Tensor, share: Tensor, live: Tensor) -> Tensor:
+    """The same attention weights, with a gradient into `share`: for each live pair, what the pair as a whole adds.
+
+    Kept against dropped, the others as they are, moves attention by a(e - w): e is the pair alone, w all attention,
+    and a is w / (1 - w) for a kept pair and, for a dropped one, the weight that it would have.
+    """
+    with torch.no_grad():
+        total = torch.where((share > 0) & live, scores, -torch.inf).logsumexp(-1, keepdim=True)
+        kept = weights / (1 - weights).clamp(min=LEAST_REST)
+        move = torch.where(share > 0, kept, torch.sigmoid(scores - total)).masked_fill(~live, 0.0)
+    change = ((share - share.detach()) * move).to(weights.dtype)
+    return weights + change - change.sum(-1, keepdim=True) * weights.detach()
 
 
 def _additive(mask: Tensor | None, keep: Tensor, dtype: torch.dtype) -> Tensor:
@@ -130,23 +147,30 @@ def explicit(
 ) -> tuple[Tensor, Tensor]:
     """Attention from ready scores [batch, heads, query, key]; the way for weight masks and for routed sites."""
     _note(state)
-    pairs = scores.shape[2], scores.shape[3]
+    batch, heads, queries, keys = scores.shape
+    allowed = allowed_keys(mask, causal, queries, keys, scores.device)
     if state.uniform is not False:
         scores = scores * _open(state.uniform)
-    if state.score_mask is not None:
-        allowed = allowed_keys(mask, causal, *pairs, scores.device)
-        keep, empty = _keep(state, allowed, scores.shape[0], scores.shape[1])
+    share, before = None, mask
+    if state.soft_mask is not None:
+        share = _pairs(state.soft_mask, allowed, batch, heads).to(scores.dtype)
+        scores = scores + share.detach().clamp(min=torch.finfo(scores.dtype).tiny).log() * (share > 0)
+    hard = state.score_mask if share is None else (share > 0)
+    if hard is not None:
+        keep, empty = _keep(hard, allowed, batch, heads)
         scores = scores.masked_fill(empty, 0.0)
         mask = _additive(mask, keep, scores.dtype)
     elif causal if mask is None else not mask.is_floating_point():
-        mask = _additive(None, allowed_keys(mask, causal, *pairs, scores.device), scores.dtype)
+        mask = _additive(None, allowed, scores.dtype)
     weights = nn.functional.softmax(scores if mask is None else scores + mask, dim=-1).to(value.dtype)
+    if share is not None:
+        bare = scores if before is None or not before.is_floating_point() else scores + before
+        weights = _let_gradient_in(weights, bare, share, allowed & ~empty)
     if state.maps is not None:
         state.maps.append(weights)
     weights = nn.functional.dropout(weights, p=dropout, training=training)
     if state.weight_mask is not None:
-        shape = (scores.shape[0], scores.shape[1], *pairs)
-        weights = weights * _pairs(state.weight_mask, shape, weights.device).to(weights.dtype)
+        weights = weights * _pairs(state.weight_mask, allowed, batch, heads).to(weights.dtype)
     return _gated(state, torch.matmul(weights, value).transpose(1, 2)), weights
 
 
@@ -176,10 +200,11 @@ def controlled(
         bias = None if bias is None else (bias * factor).to(bias.dtype)
     if state.score_mask is not None:
         allowed = allowed_keys(attention_mask, causal, query.shape[2], key.shape[2], query.device)
-        keep, empty = _keep(state, allowed, query.shape[0], query.shape[1])
+        keep, empty = _keep(state.score_mask, allowed, query.shape[0], query.shape[1])
         query = query.masked_fill(empty, 0.0)
         bias = None if bias is None else bias.masked_fill(empty, 0.0)
-        attention_mask = _additive(attention_mask, keep, query.dtype)
+        fused = backend == "sdpa" and (attention_mask is None or not attention_mask.is_floating_point())
+        attention_mask = keep if fused else _additive(attention_mask, keep, query.dtype)
     if bias is not None:
         kwargs["position_bias"] = bias
     context, weights = _stock(module, backend)(module, query, key, value, attention_mask, **kwargs)

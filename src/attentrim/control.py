@@ -80,7 +80,11 @@ class Control:
         A wrapper is watched too: PEFT's calls the forward of the model inside without its hooks.
         """
         for model in {id(model): model for model in (self.outer, self.model)}.values():
-            model.register_forward_pre_hook(_BeforeForward(action))
+            self.on_call(model, lambda module, args, kwargs: action(module.training))
+
+    def on_call(self, module: nn.Module, action: Callable[[nn.Module, Any, Any], None]) -> None:
+        """Call `action(module, args, kwargs)` before each forward of a module, until detached."""
+        module.register_forward_pre_hook(_OnCall(action), with_kwargs=True)
 
     def set_gates(self, site: int, gates: Tensor | Sequence[float] | None) -> None:
         """[groups] or [batch, groups] numbers that multiply the heads' outputs; gradients flow into them."""
@@ -98,11 +102,15 @@ class Control:
     def set_score_mask(self, site: int, keep: Mask | None) -> None:
         """True keeps a (query, key) pair, False drops it before the softmax: [batch, (heads or 1,) query, key].
 
-        A row that loses all its keys turns uniform over the keys it could see. A function (shape, device) -> mask is
-        called at every call of the site; one that draws from torch's own random numbers draws the same again when
-        gradient checkpointing runs the forward a second time.
+        A row that loses all its keys turns uniform over the keys it could see. A function is called at every call of
+        the site, with the pairs that the site's own mask allows, bool [batch, heads, query, key]; one that draws from
+        torch's own random numbers draws the same again when gradient checkpointing runs the forward a second time.
         """
         self._set_mask(site, "score_mask", keep)
+
+    def set_soft_mask(self, site: int, share: Mask | None) -> None:
+        """As a score mask, in numbers from 0 to 1 into which gradients flow; those of dropped pairs too."""
+        self._set_mask(site, "soft_mask", share)
 
     def set_weight_mask(self, site: int, factor: Mask | None) -> None:
         """Multiplies the attention weights after the softmax: [batch, (heads or 1,) query, key], or a function."""
@@ -139,7 +147,7 @@ class Control:
     def clear(self) -> None:
         """Ask nothing; stay attached."""
         for state in self._states.values():
-            state.gates = state.score_mask = state.weight_mask = None
+            state.gates = state.score_mask = state.soft_mask = state.weight_mask = None
             state.uniform = False
         for skipped in self._skips.values():
             skipped.skip = None
@@ -218,18 +226,18 @@ class Control:
         setattr(state, kind, mask)
 
 
-class _BeforeForward:
+class _OnCall:
     """A forward pre-hook that a copy of the model does not inherit."""
 
-    def __init__(self, action: Callable[[bool], None] | None = None) -> None:
+    def __init__(self, action: Callable[[nn.Module, Any, Any], None] | None = None) -> None:
         self.action = action
 
-    def __call__(self, module: nn.Module, args: Any) -> None:
+    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if self.action is not None:
-            self.action(module.training)
+            self.action(module, args, kwargs)
 
-    def __reduce__(self) -> tuple[type[_BeforeForward], tuple[()]]:
-        return _BeforeForward, ()
+    def __reduce__(self) -> tuple[type[_OnCall], tuple[()]]:
+        return _OnCall, ()
 
 
 class _SkipBlock:
@@ -253,14 +261,14 @@ class _SkipBlock:
 
 
 def _remove_hooks(model: nn.Module) -> None:
-    for key, hook in list(model._forward_pre_hooks.items()):
-        if isinstance(hook, _BeforeForward):
-            del model._forward_pre_hooks[key]
     for module in model.modules():
-        for key, after in list(module._forward_hooks.items()):
-            if isinstance(after, _SkipBlock):
-                del module._forward_hooks[key]
-                module._forward_hooks_with_kwargs.pop(key, None)
+        for hooks, with_kwargs, kind in (
+            (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs, _OnCall),
+            (module._forward_hooks, module._forward_hooks_with_kwargs, _SkipBlock),
+        ):
+            for key in [key for key, hook in hooks.items() if isinstance(hook, kind)]:
+                del hooks[key]
+                with_kwargs.pop(key, None)
 
 
 def detach(model: Any) -> None:

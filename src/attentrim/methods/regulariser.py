@@ -39,10 +39,10 @@ class RegulariserSession(Session):
         self.control.clear()
 
 
-def bernoulli(keep: float) -> Callable[[tuple[int, int, int, int], torch.device], Tensor]:
+def bernoulli(keep: float) -> Callable[[Tensor], Tensor]:
     """Makes masks in which each (query, key) pair of each head is kept with this chance."""
 
-    def draw(shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
-        return torch.rand(shape, device=device) < keep
+    def draw(allowed: Tensor) -> Tensor:
+        return torch.rand(allowed.shape, device=allowed.device) < keep
 
     return draw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from ..regulariser import RegulariserSession, bernoulli
@@ -21,7 +20,7 @@ class AttentionDropoutSession(RegulariserSession):
             else:
                 self.control.set_weight_mask(site.index, self.factors)
 
-    def factors(self, shape: tuple[int, int, int, int], device: torch.device) -> Tensor:
+    def factors(self, allowed: Tensor) -> Tensor:
         """0 for dropped pairs; 1, or what keeps the expectation, for the others (eq. 2 has no rescaling)."""
-        kept = bernoulli(1 - self.method.p)(shape, device).float()
+        kept = bernoulli(1 - self.method.p)(allowed).float()
         return kept / (1 - self.method.p) if self.method.rescale else kept
