@@ -2,9 +2,11 @@
 
     python benchmarks/step_cost.py                                    # MiniLM-L6 shape on the CPU
     python benchmarks/step_cost.py --device cuda --bf16 --shape base  # BERT-base shape on a GPU
+    python benchmarks/step_cost.py --method attendout --phases        # and where its time goes
 
 Two Trainers run in two processes that take turns, so only one computes at a time and both meet the same weather. The
-figure is the median of the paired ratios, with its bootstrap interval.
+figures are the median of the paired ratios, and the ratio of the totals (for methods with some steps that do more),
+each with its bootstrap interval; and the peak of memory over what the process held before it made a model.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import multiprocessing
 import os
 import random
+import resource
 import statistics
 import tempfile
 import time
@@ -70,6 +73,7 @@ def train(which: int, args: argparse.Namespace, turns: tuple[Any, Any], results:
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(1000, 20000, (args.batch * 64, args.length), generator=generator)
     data = [{"input_ids": row, "attention_mask": torch.ones_like(row), "labels": n % 2} for n, row in enumerate(ids)]
+    memory = Memory(args.device)
     torch.manual_seed(0)
     timer = Turns(which, turns, args.device)
     with tempfile.TemporaryDirectory() as directory:
@@ -90,33 +94,80 @@ def train(which: int, args: argparse.Namespace, turns: tuple[Any, Any], results:
             "model": BertForSequenceClassification(BertConfig(**SHAPES[args.shape])),
             "args": arguments,
             "train_dataset": data,
+            "eval_dataset": data[:256],
             "callbacks": [timer],
         }
         method = METHODS[args.method](**json.loads(args.method_config)) if args.method != "none" else None
         made = attentrim.Trainer(method=method, **common) if which and method else transformers.Trainer(**common)
         made.remove_callback(transformers.PrinterCallback)
+        phases = Phases(made, args.device) if args.phases and which else None
         made.train()
-    results.put((which, timer.seconds))
+    results.put((which, (timer.seconds, memory.peak(), phases.seconds if phases else {})))
 
 
-def measure(args: argparse.Namespace) -> list[tuple[float, float]]:
-    """(stock, method) seconds for each pair of steps."""
+class Memory:
+    """The most that was held since the start, in MiB."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+    def peak(self) -> float:
+        if self.device == "cuda":
+            return torch.cuda.max_memory_allocated() / 2**20
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10 - self.before
+
+
+class Phases:
+    """Seconds in each part of AttendOut."""
+
+    PARTS = ("play", "_take_turn", "_rewards", "_teach", "_restart")
+
+    def __init__(self, trainer: Any, device: str) -> None:
+        self.seconds = dict.fromkeys(self.PARTS, 0.0)
+        for part in self.PARTS:
+            inner = getattr(trainer.session, part)
+            setattr(trainer.session, part, self._timed(part, inner, device))
+
+    def _timed(self, part: str, inner: Any, device: str) -> Any:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            started = time.perf_counter()
+            result = inner(*args, **kwargs)
+            if device == "cuda":
+                torch.cuda.synchronize()
+            self.seconds[part] += time.perf_counter() - started
+            return result
+
+        return timed
+
+
+def measure(args: argparse.Namespace) -> tuple[list[tuple[float, float]], list[float], dict[str, float]]:
+    """(stock, method) seconds for each pair of steps; the memory of either; seconds by part of the method."""
     context = multiprocessing.get_context("spawn")
     turns, results = (context.Semaphore(0), context.Semaphore(0)), context.Queue()
     processes = [context.Process(target=train, args=(which, args, turns, results)) for which in (0, 1)]
     for process in processes:
         process.start()
-    seconds = dict(results.get() for _ in processes)
+    found = dict(results.get() for _ in processes)
     for process in processes:
         process.join()
-    return list(zip(seconds[0], seconds[1], strict=True))[WARM_UP:]
+    pairs = list(zip(found[0][0], found[1][0], strict=True))[WARM_UP:]
+    return pairs, [found[0][1], found[1][1]], found[1][2]
 
 
-def interval(values: list[float], draws: int = 2000) -> tuple[float, float]:
-    """The middle 95% of medians of resampled values."""
+def interval(pairs: list[tuple[float, float]], figure: Any, draws: int = 2000) -> list[float]:
+    """The middle 95% of a figure over resampled pairs."""
     source = random.Random(0)
-    medians = sorted(statistics.median(source.choices(values, k=len(values))) for _ in range(draws))
-    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+    found = sorted(figure(source.choices(pairs, k=len(pairs))) for _ in range(draws))
+    return [round(found[int(share * draws)], 4) for share in (0.025, 0.975)]
+
+
+def median_ratio(pairs: list[tuple[float, float]]) -> float:
+    return statistics.median(mine / stock for stock, mine in pairs)
+
+
+def total_ratio(pairs: list[tuple[float, float]]) -> float:
+    return sum(mine for _, mine in pairs) / sum(stock for stock, _ in pairs)
 
 
 def main() -> None:
@@ -130,21 +181,28 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument(
+        "--phases", action="store_true", help="attendout: seconds by part (waits for the GPU more often)"
+    )
     args = parser.parse_args()
-    pairs = measure(args)
-    ratios = [mine / stock for stock, mine in pairs]
-    low, high = interval(ratios)
+    pairs, memory, phases = measure(args)
     result = {
         "method": args.method,
+        "method_config": json.loads(args.method_config),
         "shape": args.shape,
         "batch": args.batch,
         "length": args.length,
         "device": args.device,
         "dtype": "bfloat16" if args.bf16 else "float32",
-        "pairs": len(ratios),
+        "pairs": len(pairs),
         "stock_milliseconds": round(1e3 * statistics.median(stock for stock, _ in pairs), 2),
-        "ratio_median": round(statistics.median(ratios), 4),
-        "ratio_interval_95": [round(low, 4), round(high, 4)],
+        "ratio_median": round(median_ratio(pairs), 4),
+        "ratio_median_interval_95": interval(pairs, median_ratio),
+        "ratio_total": round(total_ratio(pairs), 4),
+        "ratio_total_interval_95": interval(pairs, total_ratio),
+        "memory_mib": [round(part) for part in memory],
+        "memory_ratio": round(memory[1] / memory[0], 3),
+        **({"seconds_by_part": {part: round(value, 2) for part, value in phases.items()}} if phases else {}),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
     }

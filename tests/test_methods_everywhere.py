@@ -1,4 +1,4 @@
-"""AutoAttention on every architecture and task head, and methods in two processes."""
+"""AutoAttention and AttendOut on every architecture and task head, and methods in two processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import training as tr
 import transformers as tf
 import zoo
 
-from attentrim import HISP, L0, SMP, AutoAttention, trim
+from attentrim import HISP, L0, SMP, AttendOut, AutoAttention, trim
+from attentrim.errors import MethodError
 
 TEXT_HEADS = {
     "AutoModelForSequenceClassification": lambda ids: torch.tensor([0, 1, 0]),
@@ -82,6 +83,68 @@ def test_gates_learn_and_the_plan_trims_under_every_head(name, head):
     torch.testing.assert_close(trimmed, masked, rtol=1e-5, atol=1e-5)
 
 
+class Held:
+    """Held-out data of one batch."""
+
+    def __init__(self, batch):
+        self.batch = batch
+
+    def __len__(self):
+        return 64
+
+    def draw(self, count):
+        return [dict(self.batch)]
+
+
+def play(model, batch, steps=4, **settings):
+    session = AttendOut(**settings).attach(model, steps=steps, held_out=Held(batch))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def run():
+        model.train()(**batch).loss.backward()
+
+    for _ in range(steps):
+        session.play(run, batch)
+        session.step()
+        optimizer.step()
+        session.after_step(optimizer, lambda: None)
+        optimizer.zero_grad()
+    session.finish()
+    return session
+
+
+@pytest.mark.parametrize(("name", "head"), cases())
+def test_the_generator_learns_under_every_head(name, head):
+    """The papers' estimator and the default's: every site is masked, and the generator moves."""
+    for settings in ({"preset": "v1", "embedding": "model"}, {"generator_warmup": 0.0, "draws": 2}):
+        torch.manual_seed(0)
+        model = getattr(tf, head).from_config(zoo.CONFIGS[name]())
+        zoo.liven(model)
+        fresh = AttendOut(window=2, **settings).attach(model)
+        before = [parameter.detach().clone() for parameter in fresh.networks.parameters()]
+        fresh.detach()
+        session = play(model, batch_for(name, head), window=2, **settings)
+        assert set(session.rates) == set(session.sites)
+        assert all(0 < rate < 1 for rate in session.rates.values())
+        after = list(session.networks.parameters())
+        assert all(parameter.isfinite().all() for parameter in after)
+        assert any(not torch.equal(first, second) for first, second in zip(before, after, strict=True))
+        session.detach()
+
+
+@pytest.mark.parametrize("name", sorted(set(zoo.CONFIGS) - {"clip"}))
+def test_a_generator_with_its_own_embedding(name):
+    head = next(head for other, head in cases() if other == name)
+    torch.manual_seed(0)
+    model = getattr(tf, head).from_config(zoo.CONFIGS[name]())
+    if name == "wav2vec2":
+        with pytest.raises(MethodError, match="set embedding='model'"):
+            play(model, batch_for(name, head), preset="v1", window=2)
+        return
+    session = play(model, batch_for(name, head), preset="v1", window=2)
+    assert all(0 < rate < 1 for rate in session.rates.values())
+
+
 PARALLEL = """
 import json, sys
 sys.path.insert(0, sys.argv[2])
@@ -93,8 +156,10 @@ trainer = tr.trainer(sys.argv[3], method, max_steps=12, ddp_backend="gloo")
 trainer.train()
 parameters = getattr(trainer.session, "parameters", torch.zeros(1))
 print(json.dumps({
-    "gates": trainer.session.open.tolist(),
-    "parameters": parameters.tolist(),
+    "gates": trainer.session.open.tolist() if hasattr(trainer.session, "open") else trainer.plan().uniform,
+    "parameters": parameters.tolist() if torch.is_tensor(parameters) else [
+        float(p.double().sum()) for p in trainer.session.networks.parameters()
+    ],
     "weights": float(sum(p.double().abs().sum() for p in trainer.model.parameters())),
     "world": trainer.args.world_size,
 }))
@@ -103,7 +168,14 @@ print(json.dumps({
 
 @pytest.mark.parametrize(
     "method",
-    [AutoAttention(gate_lr=20.0), L0(target_sparsity=0.5), HISP(rounds=2), SMP(search_steps=2, map_length=8)],
+    [
+        AutoAttention(gate_lr=20.0),
+        L0(target_sparsity=0.5),
+        HISP(rounds=2),
+        SMP(search_steps=2, map_length=8),
+        AttendOut(preset="v2", window=3),
+        AttendOut(reward_source="dev", estimate_samples=8, window=3, prune_count=1),
+    ],
     ids=lambda method: method.name,
 )
 def test_two_processes_agree(method, tmp_path):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .control import Control
     from .distillation import distillation_loss
     from .methods import list_methods
+    from .methods.attendout import AttendOut
     from .methods.attention_dropout import AttentionDropout
     from .methods.attention_layerdrop import AttentionLayerDrop
     from .methods.autoattention import AutoAttention
@@ -33,6 +34,7 @@ _HOMES = {
     "LayerDrop": "methods.layerdrop",
     "DropHead": "methods.drophead",
     "AttentionLayerDrop": "methods.attention_layerdrop",
+    "AttendOut": "methods.attendout",
     "AttentionDropout": "methods.attention_dropout",
     "AutoAttention": "methods.autoattention",
     "Control": "control",
@@ -54,6 +56,7 @@ __all__ = [
     "HISP",
     "L0",
     "SMP",
+    "AttendOut",
     "AttentionDropout",
     "AttentionLayerDrop",
     "AutoAttention",

@@ -1,4 +1,4 @@
-"""A few training examples to look at beside the training."""
+"""A few examples to look at beside the training: of the training data, or kept out of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.data import IterableDataset, Subset
 
 
@@ -26,3 +27,53 @@ class Calibration:
             data = Subset(data, torch.randperm(len(data), generator=generator)[: self.samples].tolist())
         for batch in islice(self.trainer.get_test_dataloader(data), batches):
             yield dict(self.trainer._prepare_inputs(batch))
+
+
+class HeldOut:
+    """Random examples of a dataset, in batches as a Trainer would make them, by random numbers of its own.
+
+    Args:
+        noise: The share of tokens to replace at random, where the data is trained on.
+    """
+
+    def __init__(self, trainer: Any, data: Any, noise: float = 0.0) -> None:
+        self.trainer, self.data, self.noise = trainer, data, noise
+        self.random = torch.Generator().manual_seed(trainer.args.seed + trainer.args.process_index)
+        self._collate = trainer._get_collator_with_removed_columns(trainer.data_collator)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def draw(self, count: int) -> list[dict[str, Any]]:
+        """That many different examples."""
+        rows = torch.randperm(len(self.data), generator=self.random)[:count].tolist()
+        size = max(self.trainer.args.eval_batch_size, self.trainer.args.train_batch_size)
+        batches = []
+        for start in range(0, count, size):
+            batch = dict(self._collate([self.data[row] for row in rows[start : start + size]]))
+            if self.noise:
+                self._disturb(batch)
+            batches.append(dict(self.trainer._prepare_inputs(batch)))
+        return batches
+
+    def _disturb(self, batch: dict[str, Any]) -> None:
+        """Random words for some of the tokens that are not special; for images and sound, random numbers added."""
+        for name in ("pixel_values", "input_values"):
+            if name in batch:
+                values: Tensor = batch[name]
+                batch[name] = values + self.noise * torch.randn(values.shape, generator=self.random)
+        if "input_ids" not in batch:
+            return
+        ids: Tensor = batch["input_ids"]
+        special = torch.tensor(getattr(self.trainer.processing_class, "all_special_ids", []), dtype=ids.dtype)
+        chosen = torch.rand(ids.shape, generator=self.random) < self.noise
+        words = self.trainer.model.get_input_embeddings().num_embeddings
+        other = torch.randint(words, ids.shape, generator=self.random, dtype=ids.dtype)
+        batch["input_ids"] = torch.where(chosen & ~torch.isin(ids, special), other, ids)
+
+    def state(self) -> Tensor:
+        """Where its random numbers stand."""
+        return self.random.get_state()
+
+    def go_to(self, state: Tensor) -> None:
+        self.random.set_state(state)

@@ -31,6 +31,7 @@ SHARE_OR_ALL = Rule(
 )
 NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
 POSITIVE = Rule("above 0", lambda value: value > 0)
+AT_LEAST_TWO = Rule("2 or more", lambda value: value >= 2)
 AT_LEAST_ONE = Rule("1 or more", lambda value: value >= 1)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import random_split
 from transformers.trainer_utils import get_last_checkpoint
 
-from .calibration import Calibration
+from .calibration import Calibration, HeldOut
 from .distillation import distillation_loss
 from .duplicate import duplicate
 from .errors import MethodError, TrainingError
@@ -23,6 +25,7 @@ from .plan import Plan
 from .schedules import restarted
 from .sites import unwrap
 
+_SPEEDS = ("_runtime", "_per_second", "_preparation_time")
 DENSE_FOLDER = "dense"
 """Where a run that distils from its own dense model keeps it."""
 
@@ -79,7 +82,15 @@ class Trainer(transformers.Trainer):
         self._checkpoint = found or None
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
+        inputs = self._prepare_inputs(inputs)
+
+        def run() -> Tensor:
+            return self._forward_backward(model, dict(inputs), *args, **kwargs)
+
+        return run() if self.session is None else self.session.play(run, inputs)
+
+    def _forward_backward(self, *args: Any, **kwargs: Any) -> Tensor:
         loss = super().training_step(*args, **kwargs)
         if not torch.isfinite(loss):
             raise TrainingError(
@@ -129,6 +140,11 @@ class Trainer(transformers.Trainer):
         once, twice = (float(output["loss"] if isinstance(output, dict) else output[0]) for output in outputs)
         self.model_accepts_loss_kwargs = once != twice
 
+    def clip(self) -> None:
+        """Clip the gradients as they are, as the training loop does before each step."""
+        if self.args.max_grad_norm and self.args.max_grad_norm > 0:
+            self.accelerator.clip_grad_norm_(self.model_wrapped.parameters(), self.args.max_grad_norm)
+
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         scheduler = super().create_scheduler(num_training_steps, optimizer)
         dense = round(self.method.dense * num_training_steps) if self.method is not None else 0
@@ -137,7 +153,17 @@ class Trainer(transformers.Trainer):
             self.lr_scheduler = scheduler = restarted(self.args, optimizer, dense, num_training_steps)
         return scheduler
 
-    # Logging, saving, choosing
+    # Evaluating, logging, saving, choosing
+
+    def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As the stock Trainer's; networks that train beside the model are evaluated too, and their metrics logged."""
+        data = self.eval_dataset if eval_dataset is None else eval_dataset
+        if self.session is not None and not isinstance(data, dict):
+            for name, playing in self.session.companions().items():
+                with playing, torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
+                    found = self.predict(data, metric_key_prefix=name).metrics or {}
+                self.session.note({key: value for key, value in found.items() if not key.endswith(_SPEEDS)})
+        return super().evaluate(eval_dataset, *args, **kwargs)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log({**logs, **(self.session.metrics() if self.session else {})}, start_time)
@@ -189,10 +215,20 @@ class Trainer(transformers.Trainer):
             self.model,
             calibration=Calibration(self, samples) if samples and self.train_dataset is not None else None,
             evaluate=self._holdout_metric if self._holdout is not None else None,
+            held_out=self._held_out(getattr(self.method, "reward_source", None)),
             seed=self.args.seed,
         )
         session.shows_progress = not self.args.disable_tqdm
         return session
+
+    def _held_out(self, source: str | None) -> HeldOut | None:
+        """What a method draws rewards from."""
+        data = {"train_split": self._holdout, "dev": self.eval_dataset, "noisy_train": self.train_dataset}.get(
+            source or ""
+        )
+        if data is None or not hasattr(data, "__len__"):
+            return None
+        return HeldOut(self, data, getattr(self.method, "noise", 0.0) if source == "noisy_train" else 0.0)
 
     def _hold_out(self, share: float) -> None:
         if not share or self.train_dataset is None:
@@ -205,6 +241,27 @@ class Trainer(transformers.Trainer):
             raise MethodError(f"Holding out {share:g} of {rows} training examples leaves none to train on.")
         generator = torch.Generator().manual_seed(self.args.seed)
         self.train_dataset, self._holdout = random_split(self.train_dataset, [rows - held, held], generator)
+        self._check_classes()
+
+    def _check_classes(self) -> None:
+        """A split at random can leave a rare class on one side only."""
+        held, trained = set(_labels(self._holdout)), set()
+        for label in _labels(self.train_dataset):
+            trained.add(label)
+            if held <= trained and len(trained) >= getattr(self.model.config, "num_labels", 0):
+                break
+        lost, unseen = sorted(held - trained), sorted(trained - held)
+        if held and lost:
+            raise MethodError(
+                f"Holding out {len(self._holdout)} training examples leaves none of class {lost[0]} to train on: "
+                "lower holdout_share, or take another seed."
+            )
+        if held and unseen:
+            warnings.warn(
+                f"None of the {len(self._holdout)} training examples held out is of class {unseen[0]}: what is judged "
+                "on them does not see it.",
+                stacklevel=2,
+            )
 
     def _holdout_metric(self) -> float:
         """The metric that chooses models, on the held-out part; higher is better."""
@@ -215,6 +272,15 @@ class Trainer(transformers.Trainer):
             raise MethodError(f"metric_for_best_model is {name!r}, which compute_metrics does not give.")
         value = float(metrics[f"holdout_{name}"])
         return value if self.args.greater_is_better else -value
+
+
+def _labels(data: Any) -> Iterator[int]:
+    """The classes of examples that have one each; nothing for other data."""
+    for row in data:
+        label = row.get("labels", row.get("label")) if isinstance(row, Mapping) else None
+        if isinstance(label, bool) or not isinstance(label, int):
+            return
+        yield label
 
 
 class _Driver(MethodCallback):
@@ -234,6 +300,9 @@ class _Driver(MethodCallback):
         if trainer._checkpoint is not None:
             self.session.load(trainer._checkpoint)
             self._find_teacher(Path(trainer._checkpoint).parent / DENSE_FOLDER, state)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.session.after_step(self.trainer.optimizer, self.trainer.clip)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """When the dense steps are done, the model as it is becomes the teacher."""

@@ -124,6 +124,12 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     resume = training.resume_from_checkpoint
     done = trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
     masked = trainer.predict(trainer.eval_dataset, metric_key_prefix="eval").metrics
+    session = trainer.session
+    others = {}
+    for name, holds in (session.alternatives() if session else {}).items():
+        with holds:
+            found = trainer.predict(trainer.eval_dataset, metric_key_prefix="eval").metrics
+        others[name] = result_of(task, found, 0)["value"]
     attention.take(trainer.model, "after", trainer.session)
 
     final, plan, trimmed = _save(args, trainer, loaded.tokenizer)
@@ -140,6 +146,8 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "seed": training.seed,
         "trimmed": trimmed,
         "masked_value": result_of(task, masked, 0)["value"],
+        **({"alternatives": others} if others else {}),
+        **(session.remarks() if session else {}),
     }
     if trainer.is_world_process_zero():
         _write(args, trainer, attention, final, plan, result, defaults)
@@ -211,5 +219,9 @@ def _report(output: Output, dense: Any, final: Any, result: dict[str, Any]) -> N
     kept = " ".join(str(count) for count in result["heads_kept"])
     output.say(f"heads kept by site: {kept} ({result['sparsity']:.1%} removed)")
     output.say(f"before it was trimmed, with gates at work, {result['metric']} was {result['masked_value']:.4f}")
+    for name, value in result.get("alternatives", {}).items():
+        output.say(f"with {name.replace('_', ' ')} at work, {result['metric']} was {value:.4f}")
+    if "rewarded_on" in result:
+        output.say(f"rewarded on {result['rewarded_on']}")
     output.say(f"trained for {result['train_seconds']:.0f} s; see {result['output_dir']}/README.md")
     output.result(result)

@@ -11,6 +11,7 @@ from ..options import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_ALL, check_options
 from ..registry import Registry
 
 if TYPE_CHECKING:
+    from ..calibration import HeldOut
     from ..plan import Plan
     from .session import Session
 
@@ -59,7 +60,7 @@ class Method:
 
     @property
     def dense(self) -> float:
-        """The share of the steps that is plain fine-tuning, before the method begins."""
+        """The share of the steps before anything is removed; what they leave is the teacher of the rest."""
         return 0.0
 
     @property
@@ -74,6 +75,7 @@ class Method:
         steps: int | None = None,
         calibration: Iterable[Mapping[str, Any]] | None = None,
         evaluate: Callable[[], float] | None = None,
+        held_out: HeldOut | None = None,
         seed: int = 0,
     ) -> Session:
         """Put the method to work on a live model.
@@ -87,10 +89,11 @@ class Method:
         Args:
             steps: How many optimiser steps the training will take; needed by methods that work to a schedule.
             calibration: Batches (with labels) that methods which score heads look at; iterated anew each time.
+            held_out: Random batches of data that is not trained on.
             evaluate: Gives the metric of the model as it is, higher being better, on data kept out of training.
             seed: Of the method's own random numbers; those of torch are left alone.
         """
-        session = self.session(model, calibration=calibration, evaluate=evaluate, seed=seed)
+        session = self.session(model, calibration=calibration, evaluate=evaluate, held_out=held_out, seed=seed)
         try:
             if steps is not None:
                 session.begin(steps)

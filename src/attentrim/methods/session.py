@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..calibration import HeldOut
 from ..control import Control
 from ..errors import MethodError
 from ..plan import Plan, shapes
@@ -26,11 +28,13 @@ class Session:
         *,
         calibration: Iterable[Mapping[str, Any]] | None = None,
         evaluate: Callable[[], float] | None = None,
+        held_out: HeldOut | None = None,
         seed: int = 0,
     ) -> None:
         self.method = method
         self.calibration = calibration
         self.evaluate = evaluate
+        self.held_out = held_out
         self.seed = seed
         self.control = Control(model)
         self.model = self.control.model
@@ -52,9 +56,16 @@ class Session:
     def arm(self, training: bool) -> None:
         """Set what the next forward is to use. Called before every forward."""
 
+    def play(self, run: Callable[[], Any], inputs: Mapping[str, Any]) -> Any:
+        """Have `run` do the forward and backward of a training batch. A method may have it done again, later."""
+        return run()
+
     def step(self, scale: float = 1.0) -> None:
         """One step of the method, after backward. `scale` is what a loss scaler multiplied the loss by."""
         self.taken += 1
+
+    def after_step(self, optimizer: Any, clip: Callable[[], Any]) -> None:
+        """The optimiser has taken its step. `clip` clips the gradients as the training loop does."""
 
     def finish(self) -> None:
         """Training is over: settle what is still open."""
@@ -91,11 +102,11 @@ class Session:
         """What to remove, as things stand."""
         return self.planned({})
 
-    def planned(self, heads: Mapping[int, Iterable[int]], **more: Any) -> Plan:
+    def planned(self, heads: Mapping[int, Iterable[int]], uniform: Iterable[int] = (), **more: Any) -> Plan:
         sites = self.control.sites
         made_by = {"method": self.method.name, "settings": self.method.settings, "seed": self.seed, "step": self.taken}
         removed = {index: tuple(gone) for index, gone in heads.items()}
-        return Plan(sites[0].model_type, shapes(sites), removed, made_by={**made_by, **more})
+        return Plan(sites[0].model_type, shapes(sites), removed, tuple(sorted(uniform)), made_by={**made_by, **more})
 
     def metrics(self) -> dict[str, float]:
         """Numbers for the log."""
@@ -103,6 +114,21 @@ class Session:
 
     def record(self) -> dict[str, Any]:
         """What one line of the run's history tells beyond the numbers of the log."""
+        return {}
+
+    def remarks(self) -> dict[str, Any]:
+        """What a reader of the result must know."""
+        return {}
+
+    def companions(self) -> dict[str, AbstractContextManager[None]]:
+        """Networks that train beside the model, by name: each is in the model while its context holds."""
+        return {}
+
+    def note(self, numbers: Mapping[str, float]) -> None:
+        """Take up numbers from outside, for the log."""
+
+    def alternatives(self) -> dict[str, AbstractContextManager[None]]:
+        """Other ways to use the trained model, by name: each holds while the model is evaluated."""
         return {}
 
     # Around an optimiser, under a Trainer, and on disk
@@ -155,6 +181,12 @@ class Session:
 def loss_scale(scaler: Any) -> float:
     """What a GradScaler multiplied the loss by; 1 without one."""
     return float(scaler.get_scale()) if scaler is not None else 1.0
+
+
+def rank() -> int:
+    """Of this process among those that train together."""
+    distributed = torch.distributed
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
 
 
 def average(tensor: torch.Tensor) -> torch.Tensor:

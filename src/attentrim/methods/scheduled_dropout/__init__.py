@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from ...errors import MethodError
 from ...options import option
 from ..base import METHODS, Regulariser
+from .fitting import fitted_curves
 
 __all__ = ["ScheduledDropout"]
 
@@ -29,8 +30,14 @@ class ScheduledDropout(Regulariser):
         "JSON: one curve of [progress, chance] points for all sites, or a list of curves, one a site",
     )
 
+    fitted_to: str | None = option(
+        None, "the directory of an AttendOut run: curves are fitted to the drop rates in its history"
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.fitted_to is not None:
+            self.curves, self.fitted_to = json.dumps(fitted_curves(self.fitted_to)), None
         self.parsed()
 
     def parsed(self) -> list[Curve]:

@@ -1,0 +1,212 @@
+"""AttendOut: a generator learns which attention to drop while two copies of the model train against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...errors import MethodError
+from ...options import AT_LEAST_ONE, AT_LEAST_TWO, NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_ALL, one_of, option
+from ..base import METHODS, Method
+
+__all__ = ["AttendOut"]
+
+ESTIMATORS = ("policy", "contrast", "heldout", "lookahead")
+SOURCES = ("cached", "dev", "noisy_train", "train_split")
+RESTARTS = ("attacker", "better", "sampled")
+BASELINES = ("none", "moving_average", "leave_one_out")
+ORDERS = ("generator", "greedy", "top")
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {
+        "window": 5,
+        "estimator": "contrast",
+        "reward_source": "train_split",
+        "restart": "attacker",
+        "baseline": "leave_one_out",
+        "unit": "key",
+        "shared_noise": True,
+        "embedding": "model",
+        "generator_width": 64,
+        "generator_lr": 1e-3,
+        "prior": 2.0,
+        "drop_cost": 0.1,
+        "generator_warmup": 0.25,
+    },
+    "v1": {
+        "window": 10,
+        "estimator": "policy",
+        "reward_source": "cached",
+        "restart": "attacker",
+        "baseline": "none",
+        "unit": "pair",
+        "shared_noise": False,
+        "embedding": "own",
+        "generator_lr": 5e-5,
+        "prior": 0.0,
+        "drop_cost": 0.0,
+        "generator_warmup": 0.0,
+    },
+    "v2": {
+        "window": 10,
+        "estimator": "policy",
+        "reward_source": "dev",
+        "restart": "sampled",
+        "baseline": "moving_average",
+        "unit": "pair",
+        "shared_noise": False,
+        "embedding": "own",
+        "generator_lr": 5e-5,
+        "prior": 0.0,
+        "drop_cost": 0.0,
+        "generator_warmup": 0.0,
+    },
+}
+
+
+@dataclass(kw_only=True)
+class AttendOut(Method):
+    """Train under attention masks that a generator learns to make; prune sites by what it learned, if asked to."""
+
+    name: ClassVar[str] = "attendout"
+    summary: ClassVar[str] = "a generator learns which attention to drop in training; whole sites can be pruned after"
+    paper: ClassVar[str] = "Not All Attention Is All You Need (two versions)"
+
+    preset: str = option(
+        "default", "default, or as in the papers: v1 (2021, prunes) or v2 (2022, regularises)", one_of(list(PRESETS))
+    )
+    # the game
+    window: int = option(None, "optimiser steps from one dropout step to the next (the papers' T)", AT_LEAST_ONE)
+    restart: str = option(
+        None, f"whose weights both go on with after a dropout step: {', '.join(RESTARTS)}", one_of(RESTARTS)
+    )
+    restart_temperature: float = option(
+        1.0, "sampled restart: the attacker is taken with chance sigmoid(sum of rewards / this)", POSITIVE
+    )
+    plain_run: bool = option(
+        False, "train a third, plain copy on the same batches and record its metric at each evaluation"
+    )
+    # what the generator learns from
+    estimator: str = option(
+        None,
+        "policy: a reward for all masks of a step (the papers'); contrast: several masks for each held-out example, "
+        "against each other; heldout: gradient of the held-out loss under the masks; lookahead: agreement of the "
+        "masked training gradient with the held-out one",
+        one_of(ESTIMATORS),
+    )
+    reward_source: str = option(
+        None, f"data that rewards and estimates are taken from: {', '.join(SOURCES)}", one_of(SOURCES)
+    )
+    reward: str = option(
+        "loss",
+        "what a reward is the difference of: loss or correctness",
+        one_of(("loss", "correctness")),
+    )
+    reward_samples: int = option(1, "examples for each step of a window that a reward is the mean of", AT_LEAST_ONE)
+    estimate_samples: int = option(
+        32, "all estimators but policy: held-out examples an estimate, at most", AT_LEAST_ONE
+    )
+    draws: int = option(4, "contrast: masks drawn for each held-out example", AT_LEAST_TWO)
+    baseline: str = option(None, f"what is taken off the rewards: {', '.join(BASELINES)}", one_of(BASELINES))
+    baseline_decay: float = option(0.9, "of the moving average", SHARE)
+    cache_samples: int = option(
+        8, "policy, cached: examples of each batch that a window keeps, for rewards and to learn from", AT_LEAST_ONE
+    )
+    shuffle_rewards: bool = option(
+        False, "control experiment: rewards in random order (heldout, lookahead: labels in random order)"
+    )
+    holdout_share: float = option(
+        0.05, "train_split, max_drop: share of the training data kept out of training", SHARE
+    )
+    noise: float = option(0.15, "noisy_train: share of tokens replaced at random", SHARE)
+    # the generator
+    unit: str = option(
+        None, "what one decision covers: a (query, key) pair, a key or a site", one_of(("pair", "key", "site"))
+    )
+    shared_noise: bool = option(
+        None, "draw all sites of an input with the same random numbers, so that decisions go together"
+    )
+    prior: float = option(None, "added to the generator's scores: 0 starts near half dropped, 2 near 0.12")
+    drop_cost: float = option(
+        None, "what the generator pays for the chance to drop, in units of the loss; not for policy", NOT_NEGATIVE
+    )
+    generator_lr: float = option(None, "learning rate of the generator's own Adam", NOT_NEGATIVE)
+    generator_warmup: float = option(
+        None, "share of the game in which masks are drawn but the generator does not learn yet", SHARE
+    )
+    generator_width: int | None = option(None, "width of the generator; none: the model's", AT_LEAST_ONE)
+    embedding: str = option(
+        None,
+        "own: a copy of the model's embeddings, trained; model: the model's, as they are",
+        one_of(("own", "model")),
+    )
+    residual: bool = option(True, "residual connection and LayerNorm in the generator")
+    # pruning
+    prune_count: int | None = option(None, "make just so many sites uniform", AT_LEAST_ONE)
+    prune_threshold: float | None = option(
+        None, "make the sites uniform whose attention the generator drops at least this often", SHARE_OR_ALL
+    )
+    max_drop: float | None = option(
+        None, "make as many sites uniform as cost at most this much of the metric on held-out training data", SHARE
+    )
+    prune_order: str = option(
+        "generator",
+        "which site goes first: most dropped by the generator, greedy by the metric, or top",
+        one_of(ORDERS),
+    )
+    tune_share: float = option(
+        0.0, "share of the steps, at the end, to fine-tune in with those sites uniform, one more at a time", SHARE
+    )
+    calibration_samples: int = option(256, "training examples over which drop rates are taken", AT_LEAST_ONE)
+
+    def __post_init__(self) -> None:
+        chosen = PRESETS.get(self.preset, {})
+        for name, value in chosen.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        super().__post_init__()
+        self._check_pruning()
+        if self.estimator != "policy" and self.reward_source == "cached":
+            raise MethodError(
+                f"The {self.estimator} estimator needs data that is not trained on: set reward_source to one of "
+                f"{', '.join(SOURCES[1:])}."
+            )
+
+    def _check_pruning(self) -> None:
+        amounts = [name for name in ("prune_count", "prune_threshold", "max_drop") if getattr(self, name) is not None]
+        if len(amounts) > 1:
+            raise MethodError(f"AttendOut takes one of {' and '.join(amounts)}, not several.")
+        if self.prune_threshold is not None and self.prune_order != "generator":
+            raise MethodError("prune_threshold is about what the generator drops: leave prune_order at 'generator'.")
+        if self.tune_share and not amounts:
+            raise MethodError("tune_share is for pruning: set prune_count, prune_threshold or max_drop too.")
+
+    @property
+    def prunes(self) -> bool:
+        return not self.prune_count is self.prune_threshold is self.max_drop is None
+
+    @property
+    def needs_defender(self) -> bool:
+        """Nobody looks at a defender whose weights are never taken and whose losses earn no reward."""
+        return self.estimator == "policy" or self.restart != "attacker"
+
+    @property
+    def judges_by_metric(self) -> bool:
+        return self.max_drop is not None or (self.prunes and self.prune_order == "greedy")
+
+    @property
+    def dense(self) -> float:
+        """With fine-tuning after the pruning, the game comes before, and what it leaves is the teacher."""
+        return 1 - self.tune_share if self.tune_share else 0.0
+
+    @property
+    def holdout(self) -> float:
+        return self.holdout_share if self.reward_source == "train_split" or self.judges_by_metric else 0.0
+
+    def session(self, model: Any, **surroundings: Any) -> Any:
+        from .session import AttendOutSession
+
+        return AttendOutSession(self, model, **surroundings)
+
+
+METHODS.register(AttendOut.name, AttendOut)

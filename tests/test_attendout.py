@@ -1,0 +1,703 @@
+"""AttendOut: the mathematics against enumeration and brute force, the game step by step, what users rely on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import warnings
+
+import pytest
+import torch
+import training as tr
+import transformers as tf
+import zoo
+
+from attentrim import AttendOut, Control, trim
+from attentrim.attention import SiteState, explicit
+from attentrim.errors import MethodError, TrainingError
+from attentrim.methods.attendout.draws import merged
+from attentrim.methods.attendout.estimators import Baseline, contrast, log_probabilities, policy_gradient
+from attentrim.methods.attendout.generator import Generator, Valid, log_probability
+from attentrim.methods.attendout.pruning import choose, uniform_at
+from attentrim.methods.attendout.rewards import correctness, sample_losses
+
+NOTHING = {"prior": 1e3, "generator_lr": 0.0, "drop_cost": 0.0}
+"""A generator that drops nothing."""
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+GAMES = {
+    "v1": {"preset": "v1", "window": 4},
+    "v2": {"preset": "v2", "window": 4},
+    "better": {"restart": "better", "window": 4, "estimate_samples": 8, "reward_source": "dev"},
+    "default": {"reward_source": "dev"},
+    "lookahead": {"estimator": "lookahead", "reward_source": "dev"},
+    "heldout": {"estimator": "heldout", "reward_source": "noisy_train"},
+}
+
+
+def game(directory, settings, model=None, **more):
+    settings = {"estimate_samples": 8, **settings}
+    return tr.trainer(directory, AttendOut(**settings), model or tr.classifier(**DROPOUT), **more)
+
+
+def attached(model=None, held_out=None, steps=20, **settings):
+    settings = {"preset": "v1", **settings}
+    session = AttendOut(**settings).attach(model or tr.classifier(), held_out=held_out)
+    session.begin(steps)
+    return session
+
+
+# The generator's mathematics
+
+
+def every_mask(count):
+    return [torch.tensor(bits, dtype=torch.bool) for bits in itertools.product((True, False), repeat=count)]
+
+
+def test_policy_gradient_is_that_of_the_expected_reward():
+    """All 16 masks of a site with two tokens: what the estimator gives on average is the exact gradient."""
+    torch.manual_seed(0)
+    generator = Generator(5).double()
+    hidden, valid = torch.randn(1, 2, 5, dtype=torch.float64), Valid(torch.ones(1, 2, 2, dtype=torch.bool))
+    rewards = torch.randn(16, dtype=torch.float64)
+
+    def chances():
+        keep = torch.sigmoid(generator.passes(hidden).next(valid)).double().flatten()
+        return torch.stack([torch.where(mask, keep, 1 - keep).prod() for mask in every_mask(4)])
+
+    exact = torch.autograd.grad((chances() * rewards).sum(), list(generator.projections.parameters()))
+    averaged = [torch.zeros_like(part) for part in exact]
+    with torch.no_grad():
+        weights = chances()
+    assert float(weights.sum()) == pytest.approx(1.0)
+    for mask, weight, reward in zip(every_mask(4), weights, rewards, strict=True):
+        logits = generator.passes(hidden).next(valid)
+        log_p = log_probability(logits, mask.view(1, 2, 2), valid.pairs)
+        assert float(4 * log_p.detach()) == pytest.approx(float(weight.log()), rel=1e-5)
+        parts = torch.autograd.grad(reward * log_p.sum(), list(generator.projections.parameters()))
+        for total, part in zip(averaged, parts, strict=True):
+            total += weight * part
+    for total, part in zip(averaged, exact, strict=True):
+        torch.testing.assert_close(4 * total, part, rtol=1e-4, atol=1e-8)  # log P is averaged over the 4 pairs
+
+
+def test_a_constant_reward_teaches_nothing_on_average():
+    """The score function has mean zero, so a baseline changes no expectation."""
+    torch.manual_seed(0)
+    logits = torch.randn(1, 2, 2, requires_grad=True)
+    keep = torch.sigmoid(logits).flatten()
+    total = torch.zeros(1, 2, 2)
+    for mask in every_mask(4):
+        log_p = log_probability(logits, mask.view(1, 2, 2), torch.ones(1, 2, 2, dtype=torch.bool)).sum()
+        weight = torch.where(mask, keep, 1 - keep).prod().detach()
+        total += weight * torch.autograd.grad(log_p, logits)[0]
+    torch.testing.assert_close(total, torch.zeros_like(total), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_contrast_is_the_gradient_of_the_expected_held_out_loss(shared):
+    """Many draws of few decisions against the sum over all masks of one site."""
+    model = tr.classifier(num_hidden_layers=1)
+    zoo.liven(model, 6.0)
+    batch = {"input_ids": torch.tensor([[2, 7, 30]]), "labels": torch.tensor([1])}
+    session = attached(
+        model, preset="default", unit="key", draws=40_000, drop_cost=0.0, shared_noise=shared, reward_source="cached",
+        estimator="policy", prior=0.5,
+    )  # fmt: skip
+    model.eval()
+    with session.sampled_masks() as draw, torch.no_grad():
+        model(**batch)
+    logits = session.replayed(draw.round)[0]
+    keep = torch.sigmoid(logits).flatten()
+    losses = []
+    for mask in every_mask(3):
+        session.control.clear()
+        with Clean(session), torch.no_grad():
+            session.control.set_score_mask(0, mask.view(1, 1, 3))
+            losses.append(model(**batch).loss)
+    chances = torch.stack([torch.where(mask, keep, 1 - keep).prod() for mask in every_mask(3)])
+    wanted = next(iter(session.generators.values())).projections.weight
+    (exact,) = torch.autograd.grad((chances * torch.stack(losses)).sum(), wanted)
+    contrast(session, [batch])
+    assert float(exact.norm()) > 1e-4
+    similarity = torch.nn.functional.cosine_similarity(exact.flatten(), wanted.grad.flatten(), dim=0)
+    assert float(similarity) > 0.97
+    assert float((3 * wanted.grad).norm() / exact.norm()) == pytest.approx(1.0, abs=0.15)
+
+
+class Clean:
+    """Forwards that keep what the test asks of the control."""
+
+    def __init__(self, session):
+        self.session = session
+
+    def __enter__(self):
+        self.session._busy = True
+
+    def __exit__(self, *error):
+        self.session._busy = False
+
+
+def test_drop_rates_match_their_probabilities():
+    session = attached(prior=1.0)
+    logits = torch.linspace(-3, 3, 7).view(1, 1, 7).expand(4000, 1, 7)
+    draw = type("draw", (), {"noise": None})()
+    kept = session._sampled(draw, logits).float().mean((0, 1))
+    torch.testing.assert_close(kept, torch.sigmoid(torch.linspace(-3, 3, 7)), rtol=0, atol=0.03)
+    model, batch = session.model, tr.batches(1, size=512)[0]
+    with torch.no_grad(), session.sampled_masks() as drawn:
+        model.eval()(**batch)
+    rates, _ = session._chances(drawn)
+    for rate, decisions in zip(rates, drawn.close().decisions.values(), strict=True):
+        assert float((decisions == 0).float().mean()) == pytest.approx(float(rate), abs=0.01)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("unit", ["pair", "key", "site"])
+def test_padding_enters_no_decision_average_or_reward(side, unit):
+    model = tr.classifier()
+    session = attached(model, unit=unit, embedding="model", prior=0.3)
+    short = {"input_ids": torch.tensor([[2, 7, 30, 31], [2, 40, 41, 42]]), "labels": torch.tensor([1, 0])}
+    pad = (0, 3) if side == "right" else (3, 0)
+    long = {
+        "input_ids": torch.nn.functional.pad(short["input_ids"], pad),
+        "attention_mask": torch.nn.functional.pad(torch.ones(2, 4, dtype=torch.long), pad),
+        "position_ids": torch.nn.functional.pad(torch.arange(4).expand(2, 4), pad),
+        "labels": short["labels"],
+    }
+    rounds = []
+    for batch in (short, long):
+        with torch.no_grad(), session.sampled_masks() as draw:
+            model.eval()(**batch)
+        rounds.append(draw)
+    places = slice(0, 4) if side == "right" else slice(3, 7)
+    for index in session.sites:
+        bare, padded = (draw.logits[index] for draw in rounds)
+        decisions = rounds[1].close().decisions[index]
+        if unit == "pair":
+            assert (decisions == -1).sum() == decisions.numel() - bare.numel()
+            padded = padded[:, places, places]
+        elif unit == "key":
+            assert (decisions == -1).sum() == 6
+            padded = padded[:, :, places]
+        torch.testing.assert_close(bare, padded, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(session._chances(rounds[0])[0], session._chances(rounds[1])[0], rtol=1e-4, atol=1e-5)
+    with Clean(session), torch.no_grad():
+        session.control.clear()
+        if side == "left":  # the classifier reads the first position: not a real token there
+            return
+        torch.testing.assert_close(sample_losses(model, short), sample_losses(model, long), rtol=1e-4, atol=1e-5)
+
+
+def test_a_fully_dropped_row_is_uniform_over_valid_keys(no_grad):
+    model, batch = zoo.build("bert"), zoo.inputs("bert", padding="right")
+    session = attached(model, embedding="model", prior=-1e3)
+    with session.likely_masks(), session.control.recording() as maps:
+        model.eval()(**batch)
+    valid = batch["attention_mask"].bool()
+    for calls in maps.values():
+        for row, keys in enumerate(valid):
+            expected = (keys / keys.sum()).expand_as(calls[0][row])
+            torch.testing.assert_close(calls[0][row], expected, rtol=0, atol=1e-6)
+
+
+def test_merged_rounds_are_worth_what_they_are_worth_alone():
+    model = tr.classifier()
+    session = attached(model, embedding="own", unit="pair")
+    rounds = []
+    for length in (5, 9, 7):
+        batch = tf.default_data_collator(tr.examples(4, seed=length, length=length))
+        with torch.no_grad(), session.sampled_masks() as draw:
+            model.eval()(**batch)
+        rounds.append(draw.close())
+    alone = torch.cat([log_probabilities(played, session.replayed(played)) for played in rounds])
+    whole = merged(rounds)
+    torch.testing.assert_close(log_probabilities(whole, session.replayed(whole)), alone, rtol=1e-4, atol=1e-6)
+    half = rounds[1].first(2)
+    torch.testing.assert_close(log_probabilities(half, session.replayed(half)), alone[4:6], rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_of_a_window_weighs_steps_by_their_advantages():
+    model = tr.classifier()
+    session = attached(model, embedding="own")
+    rounds = []
+    for seed in range(3):
+        with torch.no_grad(), session.sampled_masks() as draw:
+            model.eval()(**tf.default_data_collator(tr.examples(4, seed=seed)))
+        rounds.append(draw.close())
+    advantages = torch.tensor([0.5, -2.0])
+    policy_gradient(session, [[rounds[0]], [rounds[1], rounds[2]]], advantages)
+    found = {name: part.grad.clone() for name, part in session.networks.named_parameters() if part.grad is not None}
+    session.networks.zero_grad()
+    means = [log_probabilities(played, session.replayed(played)).mean() for played in rounds]
+    (-(0.5 * means[0] - 2.0 * (means[1] + means[2]) / 2)).backward()
+    for name, part in session.networks.named_parameters():
+        if part.grad is not None:
+            torch.testing.assert_close(found[name], part.grad, rtol=1e-3, atol=1e-7)
+
+
+def test_baselines():
+    rewards = torch.tensor([1.0, 2.0, 6.0])
+    assert Baseline("none", 0.9).advantages(rewards).tolist() == [1.0, 2.0, 6.0]
+    assert Baseline("leave_one_out", 0.9).advantages(rewards).tolist() == [-3.0, -1.5, 4.5]
+    moving = Baseline("moving_average", 0.9)
+    assert moving.advantages(rewards).tolist() == [1.0, 2.0, 6.0]
+    assert moving.advantages(rewards).tolist() == [-2.0, -1.0, 3.0]
+    moving.advantages(torch.zeros(3))
+    assert moving.average == pytest.approx(2.7)
+
+
+def test_generator_options_change_what_they_say():
+    hidden, valid = torch.randn(2, 4, 8), Valid(torch.ones(2, 4, 4, dtype=torch.bool))
+    assert Generator(8, width=3).passes(hidden).next(valid).shape == (2, 4, 4)
+    assert Generator(8, unit="key").passes(hidden).next(valid).shape == (2, 1, 4)
+    assert Generator(8, unit="site").passes(hidden).next(valid).shape == (2, 1, 1)
+    seeds = [torch.Generator().manual_seed(0) for _ in range(3)]
+    base = Generator(8, random=seeds[0]).passes(hidden).next(valid)
+    torch.testing.assert_close(Generator(8, prior=2.0, random=seeds[1]).passes(hidden).next(valid), base + 2.0)
+    plain = Generator(8, residual=False, random=seeds[2])
+    assert not [name for name, _ in plain.named_parameters() if "norm" in name]
+    assert abs(float(torch.sigmoid(base).mean()) - 0.5) < 0.1
+
+
+def test_valid_pairs_read_real_tokens_off_any_mask():
+    keys = torch.tensor([[1, 1, 0], [1, 1, 1]], dtype=torch.bool)
+    allowed = keys[:, None, None, :].expand(2, 4, 3, 3)
+    expected = keys[:, :, None] & keys[:, None, :]
+    assert torch.equal(Valid.among(allowed).pairs, expected)
+    assert torch.equal(Valid.among(allowed & torch.ones(3, 3).tril().bool()).pairs, expected.tril())
+
+
+# Soft masks
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "llama", "t5"])
+def test_a_soft_mask_of_zeros_and_ones_is_the_score_mask(name, no_grad):
+    model, batch = zoo.build(name), zoo.inputs(name, padding="right")
+    length = next(iter(batch.values())).shape[1]
+    keep = torch.rand(1, length, length, generator=torch.Generator().manual_seed(0)) < 0.6
+    keep[:, 1] = False
+    with Control(model) as control:
+        control.set_score_mask(0, keep)
+        hard = zoo.output(name, model, batch)
+        control.clear()
+        control.set_soft_mask(0, keep.float())
+        torch.testing.assert_close(zoo.output(name, model, batch), hard, rtol=1e-4, atol=1e-4)
+
+
+def test_the_gradient_of_a_soft_mask_is_what_each_pair_adds():
+    """For a loss that is linear in attention: the exact difference between the pair kept and dropped."""
+    torch.manual_seed(0)
+    scores, value = 0.7 * torch.randn(1, 1, 3, 4), torch.randn(1, 1, 4, 5)
+    weight = torch.randn(1, 3, 1, 5)
+    kept = torch.tensor([[1.0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 0]]).view(1, 3, 4)
+
+    def loss(mask):
+        state = SiteState("site", None, soft_mask=mask)
+        return (explicit(state, scores, value, None, causal=False, dropout=0, training=False)[0] * weight).sum()
+
+    soft = kept.clone().requires_grad_()
+    (slopes,) = torch.autograd.grad(loss(soft), soft)
+    for query, key in itertools.product(range(3), range(4)):
+        inside, outside = kept.clone(), kept.clone()
+        inside[0, query, key], outside[0, query, key] = 1.0, 0.0
+        assert float(slopes[0, query, key]) == pytest.approx(float(loss(inside) - loss(outside)), abs=1e-4)
+
+
+# Rewards
+
+
+@pytest.mark.parametrize(
+    ("model", "batch"),
+    [
+        (lambda: tr.classifier(), lambda: tr.batches(1, size=4)[0]),
+        (lambda: tr.classifier(num_labels=1), lambda: {**tr.batches(1, size=4)[0], "labels": torch.randn(4)}),
+    ],
+    ids=["classes", "regression"],
+)
+def test_losses_of_samples_are_those_of_samples_alone(model, batch):
+    model, batch = model().eval(), batch()
+    with torch.no_grad():
+        found = sample_losses(model, batch)
+        alone = [model(**{name: value[row : row + 1] for name, value in batch.items()}).loss for row in range(4)]
+    torch.testing.assert_close(found, torch.stack(alone), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("head", ["TokenClassification", "MaskedLM", "QuestionAnswering", "CausalLM"])
+def test_losses_of_samples_for_other_heads(head):
+    torch.manual_seed(0)
+    name = "llama" if head == "CausalLM" else "bert"
+    config = zoo.build(name).config
+    model = getattr(tf, f"AutoModelFor{head}").from_config(config).eval()
+    ids = torch.randint(5, 90, (3, 6))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if head == "QuestionAnswering":
+        batch |= {"start_positions": torch.tensor([1, 2, 3]), "end_positions": torch.tensor([2, 3, 4])}
+    else:
+        batch["labels"] = ids % 2 if head == "TokenClassification" else ids.clone()
+        batch["labels"][0, 3:] = -100
+    with torch.no_grad():
+        found = sample_losses(model, batch)
+        alone = [model(**{key: value[row : row + 1] for key, value in batch.items()}).loss for row in range(3)]
+    torch.testing.assert_close(found, torch.stack(alone), rtol=1e-4, atol=1e-5)
+
+
+def test_correctness_counts_labels():
+    model, batch = tr.classifier().eval(), tr.batches(1, size=4)[0]
+    with torch.no_grad():
+        right = model(**batch).logits.argmax(-1) == batch["labels"]
+        assert correctness(model, batch).tolist() == right.float().tolist()
+
+
+# The game
+
+
+@pytest.mark.parametrize("settings", [GAMES["v1"], GAMES["v2"], GAMES["better"], GAMES["default"]])
+def test_with_nothing_dropped_all_networks_stay_plain_fine_tuning(settings, tmp_path):
+    stock = tr.trainer(tmp_path / "a", None, tr.classifier(**DROPOUT), cls=tf.Trainer)
+    stock.train()
+    ours = game(tmp_path / "b", {**settings, **NOTHING, "plain_run": True})
+    if ours.session.defender is None and settings.get("preset") is None:
+        assert not AttendOut(**settings).needs_defender or settings["restart"] == "better"
+    ours.train()
+    assert tr.same(tr.weights(stock.model), tr.weights(ours.model))
+    for player in (ours.session.defender, ours.session.plain):
+        if player is not None:
+            for weight, parameter in zip(player.weights, stock.model.parameters(), strict=True):
+                assert torch.equal(weight, parameter)
+
+
+class Watch(tf.TrainerCallback):
+    """Compares attacker and defender after every step."""
+
+    def __init__(self, trainer):
+        self.trainer, self.equal = trainer, []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        session, optimizer = self.trainer.session, self.trainer.optimizer.optimizer
+        defender = session.defender
+        weights = all(torch.equal(a, b) for a, b in zip(session.parameters, defender.weights, strict=True))
+        states = [(optimizer.state[one], defender.state[one]) for one in session.parameters]
+        assert all(first.keys() == second.keys() and first for first, second in states)
+        same = all(torch.equal(first[name], second[name]) for first, second in states for name in first)
+        assert weights == same
+        self.equal.append(weights)
+
+
+@pytest.mark.parametrize("restart", ["attacker", "better", "sampled"])
+def test_after_each_dropout_step_and_only_then_the_two_are_identical(restart, tmp_path):
+    trainer = game(tmp_path, {"preset": "v2", "window": 4, "restart": restart}, max_steps=10)
+    watch = Watch(trainer)
+    trainer.add_callback(watch)
+    trainer.train()
+    assert watch.equal == [step in (4, 8, 10) for step in range(1, 11)]  # the last window is a short one
+
+
+def test_until_the_first_dropout_step_the_defender_is_plain_fine_tuning(tmp_path):
+    found = []
+
+    class Keep(tf.TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 3:
+                found.extend(weight.clone() for weight in trainer.session.defender.weights)
+
+    stock = tr.trainer(tmp_path / "a", None, tr.classifier(**DROPOUT), cls=tf.Trainer, callbacks=[])
+    plain = []
+
+    class KeepStock(tf.TrainerCallback):
+        def on_step_end(self, args, state, control, model, **kwargs):
+            if state.global_step == 3:
+                plain.extend(parameter.detach().clone() for parameter in model.parameters())
+
+    stock.add_callback(KeepStock())
+    stock.train()
+    trainer = game(tmp_path / "b", GAMES["v2"])
+    trainer.add_callback(Keep())
+    trainer.train()
+    assert all(torch.equal(first, second) for first, second in zip(found, plain, strict=True))
+
+
+def test_the_plain_run_beside_is_a_plain_run(tmp_path):
+    looks = {"eval_strategy": "steps", "eval_steps": 10}
+    stock = tr.trainer(tmp_path / "a", None, tr.classifier(**DROPOUT), cls=tf.Trainer, **looks)
+    stock.train()
+    trainer = game(tmp_path / "b", {**GAMES["v1"], "plain_run": True}, **looks)
+    trainer.train()
+    for weight, parameter in zip(trainer.session.plain.weights, stock.model.parameters(), strict=True):
+        assert torch.equal(weight, parameter)
+    logged = [entry for entry in trainer.state.log_history if "eval_accuracy" in entry][-1]
+    assert logged["plain_accuracy"] == stock.evaluate()["eval_accuracy"]
+
+
+def test_the_restart_goes_by_the_rewards(tmp_path):
+    trainer = game(tmp_path, {"preset": "v2", "restart": "better", "window": 4})
+    trainer.train()
+    session = trainer.session
+    kept = session.numbers["attacker_kept"]
+    for total, restart, attacker in ((1.0, "better", True), (-1.0, "better", False), (-1.0, "attacker", True)):
+        session.method.restart = restart
+        before = [weight.clone() for weight in session.defender.weights]
+        with torch.no_grad():
+            session.parameters[0].add_(1.0)
+        session._restart(session.defender, total, trainer.optimizer)
+        assert torch.equal(session.parameters[0], session.defender.weights[0])
+        assert torch.equal(session.parameters[0], before[0]) != attacker
+        kept = 0.9 * kept + 0.1 * attacker
+        assert session.numbers["attacker_kept"] == pytest.approx(kept)
+    session.method.restart, session.method.restart_temperature = "sampled", 1.0
+    shares = []
+    for _ in range(400):
+        session.numbers.pop("attacker_kept")
+        session._restart(session.defender, 0.8, trainer.optimizer)
+        shares.append(session.numbers["attacker_kept"])
+    assert sum(shares) / 400 == pytest.approx(float(torch.sigmoid(torch.tensor(0.8))), abs=0.08)
+
+
+def test_rewards_are_differences_of_losses_with_masks_off(tmp_path):
+    trainer = game(tmp_path, {"preset": "v1", "window": 4, "cache_samples": 16}, max_steps=3)
+    session, seen = trainer.session, []
+    original = session._rewards
+
+    def rewards(window):
+        found = original(window)
+        session.model.eval()
+        for step, reward in zip(window, found, strict=True):
+            with Clean(session), torch.no_grad():
+                session.control.clear()
+                attacker = session.model(**step.batches[0]).loss
+                with session.defender.playing():
+                    defender = session.model(**step.batches[0]).loss
+            seen.append(float(reward) == pytest.approx(float(defender - attacker), abs=1e-6))
+        return found
+
+    session._rewards = rewards
+    trainer.method.window = 3
+    trainer.train()
+    assert seen == [True] * 3
+
+
+@pytest.mark.parametrize("settings", GAMES.values(), ids=GAMES)
+@pytest.mark.parametrize("step", [6, 15])
+def test_a_resumed_game_is_the_uninterrupted_one(settings, step, tmp_path):
+    """Also in the middle of a window: networks, optimisers, cache, baseline and random numbers go on."""
+    saving = {"save_strategy": "steps", "save_steps": 3, "max_steps": 18}
+    whole = game(tmp_path, settings, **saving)
+    whole.train()
+    again = game(tmp_path, settings, tr.classifier(seed=5, **DROPOUT), **saving)
+    again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+    assert tr.same(tr.weights(whole.model), tr.weights(again.model))
+    assert tr.same(whole.session.networks.state_dict(), again.session.networks.state_dict())
+    assert whole.session.rates == again.session.rates
+    assert whole.session.baseline.average == again.session.baseline.average
+
+
+@pytest.mark.parametrize("settings", [GAMES["v1"], GAMES["default"]], ids=["v1", "default"])
+def test_checkpointing_meets_the_same_masks(settings, tmp_path):
+    found = []
+    for on in (False, True):
+        trainer = game(tmp_path / str(on), settings, max_steps=8, gradient_checkpointing=on)
+        trainer.train()
+        found.append(tr.weights(trainer.model))
+    for name in found[0]:
+        torch.testing.assert_close(found[0][name], found[1][name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [GAMES["v1"], GAMES["v2"], GAMES["default"]], ids=["v1", "v2", "default"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"gradient_accumulation_steps": 2, "per_device_train_batch_size": 8},
+        {"bf16": True},
+        {"torch_compile": True, "torch_compile_backend": "eager"},
+        {"eval_strategy": "steps", "eval_steps": 5, "save_strategy": "steps", "save_steps": 5,
+         "load_best_model_at_end": True},
+    ],
+    ids=["accumulation", "bf16", "compile", "best"],
+)  # fmt: skip
+def test_what_the_stock_trainer_offers_keeps_working(settings, more, tmp_path):
+    trainer = game(tmp_path, settings, max_steps=10, **more)
+    before = [part.clone() for part in trainer.session.networks.state_dict().values()]
+    trainer.train()
+    after = trainer.session.networks.state_dict().values()
+    assert any(not torch.equal(first, second) for first, second in zip(before, after, strict=True))
+    assert 0 < trainer.session.numbers["drop_rate"] < 1
+    assert trainer.evaluate()["eval_accuracy"] >= 0
+
+
+def test_accumulated_batches_are_the_same_defender(tmp_path):
+    """With nothing dropped: two halves are the whole, for every network."""
+    found = []
+    for size, parts in ((16, 1), (8, 2)):
+        trainer = game(
+            tmp_path / str(parts), {**GAMES["v1"], **NOTHING}, tr.classifier(), max_steps=7,
+            per_device_train_batch_size=size, gradient_accumulation_steps=parts,
+        )  # fmt: skip
+        trainer.train()
+        found.append(trainer.session.defender.weights)
+    for first, second in zip(*found, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
+
+
+def test_records_tell_the_game(tmp_path):
+    trainer = game(tmp_path, GAMES["v2"])
+    trainer.train()
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry][-1]
+    assert {"reward", "win_rate", "attacker_kept", "drop_rate", "entropy", "peak_memory_mb"} <= logged.keys()
+    assert len(trainer.session.record()["drop_rates"]) == 2
+    assert json.loads(json.dumps(trainer.plan().made_by))["drop_rates"].keys() == {"0", "1"}
+    assert "dev" in trainer.session.remarks()["rewarded_on"]
+    assert 0 < logged["entropy"] <= 0.694
+
+
+# Pruning
+
+
+def test_sites_are_chosen_by_rate_count_order_and_metric():
+    rates = {0: 0.2, 1: 0.9, 2: 0.6, 3: 0.6}
+    assert choose(rates, order="generator", count=3) == [1, 3, 2]
+    assert choose(rates, order="top", count=2) == [3, 2]
+    assert choose(rates, order="generator", threshold=0.6) == [1, 3, 2]
+    assert choose(rates, order="generator", threshold=0.95) == []
+    costs = {0: 0.5, 1: 0.3, 2: 0.05, 3: 0.1}
+
+    def metric(uniform):
+        return 1 - sum(costs[site] for site in uniform)
+
+    assert choose(rates, order="greedy", count=3, metric=metric) == [2, 3, 1]
+    assert choose(rates, order="greedy", max_drop=0.16, metric=metric) == [2, 3]
+    assert choose(rates, order="top", max_drop=0.16, metric=metric) == [3, 2]
+    assert choose(rates, order="generator", max_drop=0.16, metric=metric) == []
+    with pytest.raises(MethodError, match="this model has 4 sites"):
+        choose(rates, order="top", count=5)
+    assert [len(uniform_at([5, 6, 7], part)) for part in (0, 0.01, 0.17, 0.34, 0.5, 1)] == [0, 1, 2, 3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prune_count": 1},
+        {"prune_threshold": 0.01},
+        {"prune_count": 1, "prune_order": "greedy"},
+        {"max_drop": 0.5, "prune_order": "greedy"},
+        {"max_drop": 0.5, "prune_order": "top"},
+        {"prune_count": 2, "prune_order": "top", "tune_share": 0.5, "distill_logits": 1.0, "distill_hidden": 1.0},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_pruning_ends_in_a_plan_that_trims(settings, tmp_path):
+    trainer = game(tmp_path, {**GAMES["v1"], **settings})
+    trainer.train()
+    plan = trainer.plan()
+    assert plan.uniform
+    assert len(plan.uniform) == settings.get("prune_count", len(plan.uniform))
+    batch = tr.batches(1, seed=9)[0]
+    with torch.no_grad():
+        masked = trainer.model.eval()(**batch).logits
+        trainer.session.detach()
+        torch.testing.assert_close(trim(trainer.model, plan).eval()(**batch).logits, masked, rtol=0, atol=1e-5)
+
+
+def test_sites_turn_uniform_one_by_one_and_the_game_is_the_teacher(tmp_path):
+    trainer = game(
+        tmp_path,
+        {**GAMES["v1"], "prune_count": 2, "tune_share": 0.5, "distill_logits": 1.0},
+        eval_strategy="steps", eval_steps=1, max_steps=20,
+    )  # fmt: skip
+    seen = []
+
+    class Look(tf.TrainerCallback):
+        def on_step_begin(self, args, state, control, **kwargs):
+            seen.append(len(trainer.session.uniform))
+
+    trainer.add_callback(Look())
+    trainer.train()
+    assert seen == [0] * 11 + [1, 1] + [2] * 7 or seen == [0] * 11 + [1] * 2 + [2] * 7
+    assert trainer.teacher is not None
+    assert (tmp_path / "dense").is_dir()
+    assert trainer.session.settled
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"preset": "v3"}, "one of default, v1, v2"),
+        ({"prune_count": 1, "max_drop": 0.1}, "not several"),
+        ({"tune_share": 0.3}, "tune_share is for pruning"),
+        ({"prune_threshold": 0.5, "prune_order": "top"}, "leave prune_order"),
+        ({"estimator": "contrast", "reward_source": "cached"}, "not trained on"),
+        ({"draws": 1}, "2 or more"),
+        ({"window": 0}, "1 or more"),
+        ({"reward": "accuracy"}, "one of loss, correctness"),
+    ],
+)
+def test_bad_settings(settings, words):
+    with pytest.raises(MethodError, match=words):
+        AttendOut(**settings)
+
+
+def test_more_samples_than_there_are(tmp_path):
+    trainer = game(tmp_path, {"preset": "v2", "window": 10, "reward_samples": 8})
+    with pytest.raises(MethodError, match="draws 80 examples; 'dev' has 32"):
+        trainer.train()
+    trainer = game(tmp_path, {"restart": "better"})
+    with pytest.raises(MethodError, match="draws 5 examples; 'train_split' has 3"):
+        trainer.train()
+    game(tmp_path, {"estimate_samples": 8}).train()  # an estimate takes what there is
+    trainer = game(tmp_path, {"preset": "v1", "window": 50})
+    with pytest.raises(MethodError, match="window is 50 steps; the game has 20"):
+        trainer.train()
+
+
+def test_a_split_that_leaves_a_class_out(tmp_path):
+    rows = [{"input_ids": row["input_ids"], "labels": 0} for row in tr.examples(40)]
+
+    def trainer_on(rows, share):
+        made = AttendOut(holdout_share=share, estimate_samples=1)
+        return __import__("attentrim").Trainer(
+            model=tr.classifier(), args=tr.arguments(tmp_path), method=made, train_dataset=rows
+        )
+
+    held = trainer_on(rows, 0.5)._holdout.indices
+    rows[held[0]]["labels"] = 1
+    with pytest.raises(MethodError, match="leaves none of class 1 to train on"):
+        trainer_on(rows, 0.5)
+    rows[held[0]]["labels"], rows[next(i for i in range(40) if i not in held)]["labels"] = 0, 1
+    with pytest.warns(UserWarning, match="is of class 1"):
+        trainer_on(rows, 0.5)
+
+
+def test_rewards_that_are_no_numbers(tmp_path):
+    trainer = game(tmp_path, GAMES["v1"])
+
+    def broken(window):
+        with torch.no_grad():
+            trainer.session.defender.weights[-1].fill_(float("nan"))
+        return original(window)
+
+    original = trainer.session._rewards
+    trainer.session._rewards = broken
+    with pytest.raises(TrainingError, match="rewards of step 4 are not finite"):
+        trainer.train()
+
+
+def test_a_model_without_dropout_is_remarked(tmp_path):
+    with pytest.warns(UserWarning, match="own dropout is 0"):
+        game(tmp_path, GAMES["v1"], tr.classifier())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        game(tmp_path, GAMES["v1"], tr.classifier(hidden_dropout_prob=0.1))
+
+
+def test_correctness_of_a_regression_is_refused(tmp_path):
+    with pytest.raises(MethodError, match="for regression leave reward at 'loss'"):
+        game(tmp_path, {"preset": "v1", "reward": "correctness"}, tr.classifier(num_labels=1))
+
+
+def test_a_stock_trainer_cannot_play(tmp_path):
+    model = tr.classifier()
+    session = AttendOut(preset="v1").attach(model)
+    trainer = tr.trainer(tmp_path, None, model, cls=tf.Trainer, callbacks=[session.callback()])
+    with pytest.raises(MethodError, match=r"needs attentrim\.Trainer"):
+        trainer.train()
