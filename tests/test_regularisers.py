@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 import training as tr
@@ -104,12 +106,12 @@ def test_every_parameter_keeps_its_gradient(method):
 
 def test_masks_have_the_rate_and_shape_they_promise():
     torch.manual_seed(0)
-    mask = bernoulli(0.7)((8, 4, 50, 50), torch.device("cpu"))
+    mask = bernoulli(0.7)(torch.ones(8, 4, 50, 50, dtype=torch.bool))
     assert mask.shape == (8, 4, 50, 50)
     assert float(mask.float().mean()) == pytest.approx(0.7, abs=0.01)
     for on, scale in ((False, 1.0), (True, 1 / 0.7)):
         session = AttentionDropout(p=0.3, rescale=on).attach(tr.classifier())
-        factors = session.factors((8, 4, 50, 50), torch.device("cpu"))
+        factors = session.factors(torch.ones(8, 4, 50, 50, dtype=torch.bool))
         assert factors.unique().tolist() == pytest.approx([0.0, scale])
         assert float((factors > 0).float().mean()) == pytest.approx(0.7, abs=0.01)
 
@@ -120,7 +122,8 @@ def test_a_mask_that_is_made_at_the_call_equals_one_that_is_given(name, kind, no
     model, batch = zoo.build(name), zoo.inputs(name)
     made = {}
 
-    def make(shape, device):
+    def make(allowed):
+        shape = tuple(allowed.shape)
         generator = torch.Generator().manual_seed(sum(shape))
         made[shape] = torch.rand(shape, generator=generator) < 0.6
         return made[shape]
@@ -254,3 +257,23 @@ def test_schedules_need_steps_and_curves_a_site_each():
         method.attach(model)
         with pytest.raises(MethodError, match=r"attach\(model, steps=...\)"):
             model.train()(**tr.batches(1)[0])
+
+
+def test_curves_are_fitted_to_a_recorded_run(tmp_path):
+    """Rates that are piecewise linear themselves come back; noise is smoothed."""
+    lines = [{"step": 0, "loss": 1.0}]
+    for step in range(0, 301, 10):
+        part = step / 300
+        lines.append(
+            {"step": step, "drop_rates": [0.5 - 0.3 * part, min(0.9, 0.1 + 2.4 * part) if part <= 1 / 3 else 0.9]}
+        )
+    (tmp_path / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = ScheduledDropout(fitted_to=str(tmp_path))
+    assert made.fitted_to is None
+    first, second = made.parsed()
+    assert [point[1] for point in first] == pytest.approx([0.5, 0.4, 0.3, 0.2], abs=1e-3)
+    assert [point[1] for point in second] == pytest.approx([0.1, 0.9, 0.9, 0.9], abs=1e-3)
+    for wrong, words in (("no", "There is no"), (str(tmp_path / "short.jsonl"), "drop rates of 0 steps")):
+        (tmp_path / "short.jsonl").write_text('{"step": 1}\n')
+        with pytest.raises(MethodError, match=words):
+            ScheduledDropout(fitted_to=wrong)
