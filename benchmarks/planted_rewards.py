@@ -182,6 +182,7 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
+    matplotlib.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot
 
     variants = [name for name in dict.fromkeys(one["variant"] for one in results) if VARIANTS[name][0] is not None]

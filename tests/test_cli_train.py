@@ -92,6 +92,27 @@ def test_a_regulariser_removes_nothing(home, tmp_path, capsys):
     assert history[0]["drop_chances"] == pytest.approx([0.4 * (1 - history[0]["step"] / 12)] * 2, abs=1e-3)
 
 
+def test_attendout_prunes_records_and_says_what_it_was_rewarded_on(home, tmp_path, capsys):
+    settings = ("preset=v2", "window=3", "prune_count=1", "prune_order=top", "plain_run=true")
+    command = ("--method", "attendout", "--method_config", *settings, "--logging_steps", 3)
+    result = train(capsys, home, tmp_path / "run", *command)
+    assert result["uniform_sites"] == [1]
+    assert result["heads_kept"] == [4, 0]
+    assert "dev" in result["rewarded_on"]
+    assert result["value"] == pytest.approx(result["masked_value"], abs=1e-6)
+    assert set(result["alternatives"]) == {"generator_masks"}
+    assert evaluate(capsys, home, tmp_path / "run")["value"] == result["value"]
+    lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert all(len(line["drop_rates"]) == 2 for line in lines if line["step"] >= 3 and "loss" in line)
+    assert any("plain_matthews" in line for line in lines)
+    again = train(capsys, home, tmp_path / "again", "--config", tmp_path / "run" / "config.yaml")
+    assert again["value"] == result["value"]
+    fitted = (f"fitted_to={tmp_path / 'run'}",)
+    assert (
+        train(capsys, home, tmp_path / "s", "--method", "scheduled-dropout", "--method_config", *fitted)["value"] <= 1
+    )
+
+
 def test_what_a_run_leaves(home, tmp_path, capsys):
     directory = tmp_path / "run"
     result = train(

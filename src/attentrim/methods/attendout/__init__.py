@@ -17,6 +17,17 @@ RESTARTS = ("attacker", "better", "sampled")
 BASELINES = ("none", "moving_average", "leave_one_out")
 ORDERS = ("generator", "greedy", "top")
 
+_PAPERS = {
+    "window": 10,
+    "estimator": "policy",
+    "unit": "pair",
+    "shared_noise": False,
+    "embedding": "own",
+    "generator_lr": 5e-5,
+    "generator_warmup": 0.0,
+    "prior": 0.0,
+    "drop_cost": 0.0,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
         "window": 5,
@@ -29,38 +40,12 @@ PRESETS: dict[str, dict[str, Any]] = {
         "embedding": "model",
         "generator_width": 64,
         "generator_lr": 1e-3,
+        "generator_warmup": 0.25,
         "prior": 2.0,
         "drop_cost": 0.1,
-        "generator_warmup": 0.25,
     },
-    "v1": {
-        "window": 10,
-        "estimator": "policy",
-        "reward_source": "cached",
-        "restart": "attacker",
-        "baseline": "none",
-        "unit": "pair",
-        "shared_noise": False,
-        "embedding": "own",
-        "generator_lr": 5e-5,
-        "prior": 0.0,
-        "drop_cost": 0.0,
-        "generator_warmup": 0.0,
-    },
-    "v2": {
-        "window": 10,
-        "estimator": "policy",
-        "reward_source": "dev",
-        "restart": "sampled",
-        "baseline": "moving_average",
-        "unit": "pair",
-        "shared_noise": False,
-        "embedding": "own",
-        "generator_lr": 5e-5,
-        "prior": 0.0,
-        "drop_cost": 0.0,
-        "generator_warmup": 0.0,
-    },
+    "v1": {**_PAPERS, "reward_source": "cached", "restart": "attacker", "baseline": "none"},
+    "v2": {**_PAPERS, "reward_source": "dev", "restart": "sampled", "baseline": "moving_average"},
 }
 
 
