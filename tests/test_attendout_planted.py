@@ -27,10 +27,10 @@ def test_real_rewards_find_the_right_masks_and_shuffled_ones_do_not(plain):
     real = [planted.run("default", seed) for seed in SEEDS]
     shuffled = [planted.run("shuffled", seed) for seed in SEEDS]
     assert min(one["spurious"] for one in real) > max(one["spurious"] for one in shuffled)
+    assert min(one["accuracy_under_masks"] for one in real) > max(one["accuracy_under_masks"] for one in shuffled)
     assert sum(one["spurious"] > 0.9 and one["honest"] < 0.2 for one in real) >= 4
     gains = [one["accuracy"] - before for one, before in zip(real, plain, strict=True)]
     assert sum(gain > 0.05 for gain in gains) >= 4
-    assert sum(one["accuracy_under_masks"] > 0.8 for one in real) >= 4
 
 
 def test_one_seed_finds_the_right_masks():
