@@ -198,7 +198,8 @@ def figure(results: list[dict[str, Any]], path: Path) -> None:
         axis.set_ylim(-0.03, 1.03)
     for axis in list(axes.flat)[len(variants) :]:
         axis.set_visible(False)
-    handles = [pyplot.Line2D([], [], color=colour, label=f"{kind} token") for kind, colour in colours.items()]
+    names = {"spurious": "spurious token", "honest": "honest token", "others": "other tokens"}
+    handles = [pyplot.Line2D([], [], color=colour, label=names[kind]) for kind, colour in colours.items()]
     shape.legend(handles=handles, loc="lower center", ncols=3, frameon=False)
     shape.supxlabel("optimiser step", y=0.03, fontsize=9)
     shape.supylabel("drop probability", fontsize=9)
