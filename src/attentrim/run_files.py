@@ -111,7 +111,7 @@ def model_card(*, base: str, task: str, method: str, result: Mapping[str, Any], 
 
     trimmed = result["trimmed"]
     heads = "\n".join(
-        f"| {site.index} | {site.path} | {kept} of {shape.heads} |"
+        f"| {site.index} | {site.path} | {'uniform' if site.index in plan.uniform else f'{kept} of {shape.heads}'} |"
         for site, kept, shape in zip(find_sites(model), plan.heads_kept, plan.sites, strict=True)
     )
     numbers = "\n".join(f"| {name} | {value:.4f} |" for name, value in result["metrics"].items())
@@ -125,7 +125,8 @@ tags: [attentrim]
 
 Fine-tuned from `{base}` with attentrim {__version__} (transformers {transformers.__version__}, torch \
 {torch.__version__}). {plan.heads_removed} of {plan.heads_total} attention heads \
-{"are removed" if trimmed else "are to be removed (plan.json)"}; {result["parameters"]:,} parameters are left.
+{"are removed" if trimmed else "are to be removed (plan.json)"}, {len(plan.uniform)} of {len(plan.sites)} sites \
+{"have" if trimmed else "are to have"} uniform attention; {result["parameters"]:,} parameters are left.
 
 | metric ({result["examples"]} examples) | |
 |---|---|

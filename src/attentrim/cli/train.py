@@ -218,7 +218,9 @@ def _report(output: Output, dense: Any, final: Any, result: dict[str, Any]) -> N
     output.table(f"{result['task']}, {result['examples']} examples", ("metric", "value"), metric_rows(result))
     kept = " ".join(str(count) for count in result["heads_kept"])
     output.say(f"heads kept by site: {kept} ({result['sparsity']:.1%} removed)")
-    output.say(f"before it was trimmed, with gates at work, {result['metric']} was {result['masked_value']:.4f}")
+    if result["uniform_sites"]:
+        output.say(f"uniform sites: {', '.join(str(site) for site in result['uniform_sites'])}")
+    output.say(f"before it was trimmed, with its plan at work, {result['metric']} was {result['masked_value']:.4f}")
     for name, value in result.get("alternatives", {}).items():
         output.say(f"with {name.replace('_', ' ')} at work, {result['metric']} was {value:.4f}")
     if "rewarded_on" in result:

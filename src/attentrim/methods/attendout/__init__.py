@@ -58,7 +58,9 @@ class AttendOut(Method):
     paper: ClassVar[str] = "Not All Attention Is All You Need (two versions)"
 
     preset: str = option(
-        "default", "default, or as in the papers: v1 (2021, prunes) or v2 (2022, regularises)", one_of(list(PRESETS))
+        "default",
+        "default, or as in the papers: v1 (the version that prunes) or v2 (the one that regularises)",
+        one_of(list(PRESETS)),
     )
     # the game
     window: int = option(None, "optimiser steps from one dropout step to the next (the papers' T)", AT_LEAST_ONE)
