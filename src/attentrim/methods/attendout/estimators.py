@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ...modes import evaluating
 from .draws import Round, merged
 from .generator import log_probability, mean_over
-from .rewards import batch_size, is_batched, worth
+from .rewards import by_sample, worth
 
 if TYPE_CHECKING:
     from .session import AttendOutSession
@@ -70,8 +70,9 @@ def contrast(session: AttendOutSession, batches: Sequence[Batch]) -> None:
     """
     model, draws = session.model, session.method.draws
     for batch in batches:
+        repeated = by_sample(batch, lambda value: value.repeat_interleave(draws, 0))
         with evaluating(model), torch.no_grad(), session.sampled_masks() as draw:
-            worths = worth(model, _repeated(batch, draws), session.method.reward)
+            worths = worth(model, repeated, session.method.reward)
         worths = (session.shuffled(worths) if session.method.shuffle_rewards else worths).reshape(-1, draws)
         advantages = worths - (worths.sum(1, keepdim=True) - worths) / (draws - 1)
         played = draw.close()
@@ -80,14 +81,6 @@ def contrast(session: AttendOutSession, batches: Sequence[Batch]) -> None:
         log_p = log_probabilities(played, logits).reshape(advantages.numel(), -1).mean(1)
         gained = (advantages.flatten() * log_p).mean()
         ((cost_of_dropping(session, played, logits) - gained) / len(batches)).backward()
-
-
-def _repeated(batch: Batch, times: int) -> Batch:
-    """Each example several times in a row."""
-    size = batch_size(batch)
-    return {
-        name: value.repeat_interleave(times, 0) if is_batched(value, size) else value for name, value in batch.items()
-    }
 
 
 def held_out_gradient(session: AttendOutSession, batches: Sequence[Batch]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -109,17 +110,18 @@ def _classes(logits: Tensor, labels: Tensor) -> _Explained | None:
 
 def _rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The samples of a batch, one by one."""
-    size = batch_size(batch)
-    return [
-        {name: value[row : row + 1] if is_batched(value, size) else value for name, value in batch.items()}
-        for row in range(size)
-    ]
+    return [by_sample(batch, itemgetter(slice(row, row + 1))) for row in range(batch_size(batch))]
 
 
 def first_samples(batch: Mapping[str, Any], samples: int) -> dict[str, Any]:
     """The first so many samples of a batch."""
+    return by_sample(batch, lambda value: value[:samples])
+
+
+def by_sample(batch: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """A batch with all that it has a row of for each sample changed."""
     size = batch_size(batch)
-    return {name: value[:samples] if is_batched(value, size) else value for name, value in batch.items()}
+    return {name: change(value) if is_batched(value, size) else value for name, value in batch.items()}
 
 
 def batch_size(batch: Mapping[str, Any]) -> int:

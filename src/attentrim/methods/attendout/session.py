@@ -165,13 +165,14 @@ class AttendOutSession(Session):
         """The attacker's forward and backward of one batch, by `run`; the others' turn comes after the step."""
         if not self.in_game:
             return run()
-        noise = RandomState(self.device)
+        others = self.defender is not None or self.plain is not None
+        noise = RandomState(self.device) if others else None
         draw = Draw(self.generators, self.entrances, self._sampled, soft=False)
         with self._under(lambda: draw, in_eval=False):
             result = run()
         self._played = True
         self._remember(draw, inputs)
-        if self.defender or self.plain:
+        if noise is not None:
             self._replays.append((run, noise))
         return result
 
