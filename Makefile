@@ -11,11 +11,12 @@ export TOKENIZERS_PARALLELISM := false
 
 install: $(STAMP)
 
-# torch first and pinned: an open range would fetch builds of several gigabytes that the tests do not need.
+# torch first and pinned: an open range would fetch builds of several gigabytes that the tests do not need. seqeval is
+# built from its sources, in a place of its own.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables seqeval
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 

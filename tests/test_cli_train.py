@@ -324,7 +324,7 @@ def test_bad_yaml(home, tmp_path, capsys):
 def test_evaluate_and_plan_refuse_what_they_cannot_judge(home, tmp_path, capsys):
     data = ("--task", "cola", "--data_dir", home / "data")
     assert run("evaluate", "--model", home / "tiny", *data) == 1
-    assert "has no classifier" in capsys.readouterr().err
+    assert "has no head for classification" in capsys.readouterr().err
     assert run("plan", "--model", home / "tiny", *data, "--method", "l0", "--out", tmp_path / "p.json") == 1
     assert run("plan", "--model", home / "tiny", *data, "--method", "none", "--out", tmp_path / "p.json") == 1
     assert run("plan", "--model", home / "tiny", *data, "--out", tmp_path / "p.json") == 1

@@ -41,9 +41,13 @@ class MissingExtraError(AttentrimError, ImportError):
         super().__init__(f'{purpose} needs {package}, which is not installed: pip install "attentrim[{extra}]"')
 
 
+def did_you_mean(name: object, options: Iterable[str]) -> str:
+    """' Did you mean 'autoattention'?', or nothing."""
+    close = difflib.get_close_matches(str(name), list(options), n=3, cutoff=0.65)
+    return f" Did you mean {' or '.join(repr(option) for option in close)}?" if close else ""
+
+
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> str:
     """'Unknown method 'autoatention'. Did you mean 'autoattention'? Available: ...'"""
     options = sorted(known)
-    close = difflib.get_close_matches(str(name), options, n=3, cutoff=0.65)
-    hint = f" Did you mean {' or '.join(repr(option) for option in close)}?" if close else ""
-    return f"Unknown {kind} {name!r}.{hint} Available: {', '.join(options)}."
+    return f"Unknown {kind} {name!r}.{did_you_mean(name, options)} Available: {', '.join(options)}."

@@ -79,10 +79,10 @@ def write_yaml(path: Path, data: Mapping[str, Any]) -> None:
 class AttentionLog:
     """The attention of a few sentences at several moments of a run, for one file at its end."""
 
-    def __init__(self, tokenizer: Any, texts: Sequence[tuple[str, str | None]], max_length: int) -> None:
+    def __init__(self, tokenizer: Any, batches: Sequence[Mapping[str, Any]]) -> None:
+        """`batches` hold one example each."""
         self.tokenizer = tokenizer
-        self.texts = list(texts)
-        self.max_length = max_length
+        self.batches = batches
         self.tensors: dict[str, torch.Tensor] = {}
         self.tokens: list[list[str]] = []
 
@@ -91,11 +91,11 @@ class AttentionLog:
         """Record each site's attention [heads, query, key]; sites without heads have none."""
         with evaluating(model), nullcontext(session.control) if session else Control(model) as control:
             self.tokens = []
-            for number, (text, pair) in enumerate(self.texts):
-                batch = self.tokenizer(text, pair, truncation=True, max_length=self.max_length, return_tensors="pt")
-                self.tokens.append(self.tokenizer.convert_ids_to_tokens(batch["input_ids"][0]))
+            for number, batch in enumerate(self.batches):
+                ids = batch["input_ids"].flatten(0, -2)[0]  # the first of several choices
+                self.tokens.append(self.tokenizer.convert_ids_to_tokens(ids))
                 with control.recording() as maps:
-                    model(**batch.to(model.device))
+                    model(**{name: value.to(model.device) for name, value in batch.items()})
                 for index, calls in maps.items():
                     name = f"{moment}.{number}.{index}"
                     self.tensors[name] = torch.stack(calls).mean(0)[0].half().cpu().contiguous()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
-from torch.utils.data import random_split
+from torch.utils.data import Subset, random_split
 from transformers.trainer_utils import get_last_checkpoint
 
 from .calibration import Calibration, HeldOut
@@ -240,7 +240,7 @@ class Trainer(transformers.Trainer):
         if held >= rows:
             raise MethodError(f"Holding out {share:g} of {rows} training examples leaves none to train on.")
         generator = torch.Generator().manual_seed(self.args.seed)
-        self.train_dataset, self._holdout = random_split(self.train_dataset, [rows - held, held], generator)
+        self.train_dataset, self._holdout = _split(self.train_dataset, held, generator)
         self._check_classes()
 
     def _check_classes(self) -> None:
@@ -272,6 +272,20 @@ class Trainer(transformers.Trainer):
             raise MethodError(f"metric_for_best_model is {name!r}, which compute_metrics does not give.")
         value = float(metrics[f"holdout_{name}"])
         return value if self.args.greater_is_better else -value
+
+
+def _split(data: Any, held: int, generator: torch.Generator) -> tuple[Any, Any]:
+    """At random; rows that are parts of one example (`data.groups`) stay together."""
+    groups = getattr(data, "groups", None)
+    if groups is None:
+        train, holdout = random_split(data, [len(data) - held, held], generator)
+        return train, holdout
+    order = torch.randperm(max(groups) + 1, generator=generator).tolist()
+    chosen = set(order[: max(1, round(held / len(data) * len(order)))])
+    sides: tuple[list[int], list[int]] = ([], [])
+    for row, group in enumerate(groups):
+        sides[group in chosen].append(row)
+    return Subset(data, sides[0]), Subset(data, sides[1])
 
 
 def _labels(data: Any) -> Iterator[int]:

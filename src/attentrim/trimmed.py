@@ -66,16 +66,20 @@ def _arguments(site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
 def _finish(site: Any, arguments: dict[str, Any], context: Tensor, past: Any) -> tuple[Any, ...]:
     """Project (where that is the site's own job), and return what the stock site would."""
     layout: Layout = site.attentrim_layout
-    queries = context.shape[1]
     # One entry a site, in place: zero heads. Without it the maps of later sites would move up in `attentions`.
-    eager = getattr(getattr(site, "config", None), "_attn_implementation", "eager") == "eager"
-    weights = context.new_zeros(context.shape[0], 0, queries, queries) if eager else None
+    weights = context.new_zeros(context.shape[0], 0, *2 * context.shape[1:2]) if _is_eager(site) else None
     if layout.shared_bias:
         arguments["position_bias"] = full_bias(site, arguments, past)
     if layout.output_in_parent:
         return context, weights
     output = site.get_submodule(layout.output)(context)
     return layout.finish(site, arguments, output, weights)
+
+
+def _is_eager(site: Any) -> bool:
+    """Read past the config's own look-up, which takes longer than a small matrix product is launched in."""
+    config = site.__dict__.get("config")
+    return config is None or config.__dict__.get("_attn_implementation_internal", "eager") == "eager"
 
 
 def full_bias(site: Any, arguments: dict[str, Any], past: Any) -> Tensor | None:

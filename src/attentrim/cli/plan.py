@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from ..errors import AttentrimError, MethodError
 from .arguments import add_method_arguments, add_task_arguments, parse_settings, read_method
@@ -26,8 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> None:
     from pathlib import Path
 
-    if not args.method:
-        raise AttentrimError("--method is missing.")
+    for name in ("model", "method"):
+        if not getattr(args, name):
+            raise AttentrimError(f"--{name} is missing.")
     method = read_method(args.method, parse_settings(args.method_config or []))
     if method is None:
         raise MethodError("The method 'none' removes nothing: there is no plan to make.")
@@ -36,16 +38,15 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
     import torch
     from torch.utils.data import DataLoader, Subset
-    from transformers import DataCollatorWithPadding
 
     from .tasks import load_for_task
 
-    loaded = load_for_task(args, ["train"], fresh_head=False)
-    data = loaded.data("train", None, output)
+    loaded = load_for_task(args, ["train"], output, fresh_head=False)
+    data: Any = loaded.data("train")
     samples = min(getattr(method, "calibration_samples", 1), len(data))
     generator = torch.Generator().manual_seed(args.seed)
     chosen = Subset(data, torch.randperm(len(data), generator=generator)[:samples].tolist())
-    batches = DataLoader(chosen, args.batch_size, collate_fn=DataCollatorWithPadding(loaded.tokenizer))
+    batches = DataLoader(chosen, args.batch_size, collate_fn=loaded.task.how.collator(loaded.tokenizer))
     device = "cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu"
     plan = method.search(loaded.model.to(device), calibration=batches, seed=args.seed)
     plan.save(args.out)

@@ -5,74 +5,206 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..errors import AttentrimError, TaskError
 from ..tasks import TASKS, Task
+from ..tasks.examples import Columns, Example, read_examples
+from ..tasks.kinds import EncodedDataset, Encoding
+from ..tasks.own import Given, check_classes, find_columns, infer_kind, kind_of_model, own_task
+from ..tasks.sources import CutTrain, Generated, HubCopy, LocalCopy, OwnFiles, Source
+from ..tasks.tables import Table
 from .models import calm, check_model_name, explain, quiet
 from .output import Output
 
 MAX_LENGTH = 128
+OWN_FILES = ("train", "validation", "test")
 
 
 @dataclass
 class Loaded:
-    """A model ready for a task."""
+    """A model ready for a task, and the task's data."""
 
     task: Task
+    source: Source
+    columns: Columns
     model: Any
     tokenizer: Any
     max_length: int
-    data_dir: str
+    stride: int | None
+    skip_bad_rows: bool
+    output: Output
 
-    def data(self, split: str, limit: int | None, output: Output) -> Any:
-        """An encoded split; what was cut is said."""
-        examples = self.examples(split, limit)
-        data = self.task.encode(examples, self.tokenizer, self.max_length)
+    def data(self, split: str, limit: int | None = None, labelled: bool = True) -> EncodedDataset:
+        """An encoded split; what was cut or left out is said."""
+        examples = self.examples(split, limit, labelled)
+        encoding = Encoding(self.tokenizer, self.max_length, self.stride, fixed=split != "train")
+        data = self.task.how.encode(examples, encoding)
         if data.truncated:
-            output.say(
-                f"{data.truncated} of {len(data)} {split} examples are longer than {self.max_length} tokens: cut"
+            advice = "" if self.task.kind != "classification" else " (--window_stride reads long texts in windows)"
+            self.output.say(
+                f"{data.truncated} of {data.examples} {split} examples are longer than {self.max_length} tokens: "
+                f"cut{advice}"
             )
+        if data.groups is not None:
+            self.output.say(f"{data.examples} {split} examples are read in {len(data)} windows")
         return data
 
-    def examples(self, split: str, limit: int | None = None) -> Any:
+    def examples(self, split: str, limit: int | None = None, labelled: bool = True) -> list[Example]:
         if limit is not None and limit < 1:
             raise AttentrimError(f"The number of {split} examples must be 1 or more. Got {limit}.")
-        return self.task.load(self.data_dir, split)[:limit]
-
-
-def load_for_task(args: argparse.Namespace, splits: Sequence[str], *, fresh_head: bool) -> Loaded:
-    """The model that --model names with the head that --task needs: a fresh one for training, else the trained one."""
-    task = TASKS[args.task]
-    if args.data_dir is None:
-        raise TaskError(
-            f"Say where the data is: --data_dir, the directory that holds {' and '.join(task.files.values())}."
+        left_out: list[str] = []
+        found = read_examples(
+            self.table(split),
+            self.columns,
+            self.task.kind,
+            self.task.named_labels,
+            labelled,
+            left_out if self.skip_bad_rows else None,
         )
-    # find missing files before seconds are spent on the model
+        if left_out:
+            self.output.say(f"{len(left_out)} rows are left out; the first: {left_out[0]}")
+        return found[:limit]
+
+    def table(self, split: str) -> Table:
+        return _adapted(self.task, self.source.table(split))
+
+
+def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Output, *, fresh_head: bool) -> Loaded:
+    """The model that --model names with the head that --task needs: a fresh one for training, else the trained one."""
+    task, source = find_source(args)
     for split in splits:
-        task.path(args.data_dir, split)
+        source.check(split)
+    if source.remark and "validation" in splits:
+        output.say(source.remark)
+    config = _config(args.model)
+    if task is None:
+        task, columns = _own_task(args, source, splits[0], None if fresh_head else config)
+    else:
+        columns = source.columns
+        if task.labels is None and fresh_head:
+            task = task.with_labels(task.labels_in(_adapted(task, source.table("train")), columns))
+    if not fresh_head:
+        task = _as_trained(task, config, args.model)
     from ..cost import most_tokens
 
     model, tokenizer = _load(args.model, task, fresh_head)
     longest = most_tokens(model)
     if args.max_length is not None and not 8 <= args.max_length <= longest:
         raise AttentrimError(f"--max_length must be between 8 and {longest} for this model. Got {args.max_length}.")
-    return Loaded(task, model, tokenizer, args.max_length or min(MAX_LENGTH, longest), args.data_dir)
+    length = args.max_length or min(MAX_LENGTH, longest)
+    if args.window_stride is not None and not (
+        0 <= args.window_stride < length - 8 and task.kind in ("classification", "regression")
+    ):
+        raise AttentrimError(
+            f"--window_stride is how many tokens two windows of a text to classify share: 0 to {length - 9} with "
+            f"windows of {length}. Got {args.window_stride} for {task.name}."
+        )
+    return Loaded(
+        task, source, columns, model, tokenizer, length, args.window_stride, bool(args.skip_bad_rows), output
+    )
+
+
+def find_source(args: argparse.Namespace) -> tuple[Task | None, Source]:
+    """Where the data comes from, by the flags. No task: the user's own data, which are still to be looked at."""
+    files = {split: getattr(args, f"{split}_file") for split in OWN_FILES if getattr(args, f"{split}_file")}
+    named = [
+        f"--{flag}"
+        for flag in ("text_column", "text_pair_column", "label_column", "choice_columns", "task_type")
+        if getattr(args, flag)
+    ]
+    if args.task:
+        task = TASKS[args.task]
+        if files or named:
+            flag = named[0] if named else f"--{next(iter(files))}_file"
+            raise TaskError(f"{flag} is for data of your own: leave --task out, or {flag}.")
+        return task, _published(task, args)
+    if args.data_dir:
+        raise TaskError("--data_dir holds the files of a published task: name it with --task.")
+    if files and args.dataset:
+        raise TaskError("Give either files of your own or --dataset, not both.")
+    if args.dataset:
+        own: Source = HubCopy(args.dataset, Columns("text"), args.dataset_config)
+    elif files:
+        own = OwnFiles(files, Columns("text"))
+    else:
+        raise TaskError("Say what the data is: --task NAME, --train_file FILE, or --dataset NAME.")
+    return None, own if own.has("validation") or not own.has("train") else CutTrain(own)
+
+
+def _published(task: Task, args: argparse.Namespace) -> Source:
+    if args.data_dir and args.dataset:
+        raise TaskError("Give either --data_dir or --dataset, not both.")
+    if task.generate is not None:
+        if args.data_dir or args.dataset:
+            raise TaskError(f"{task.name} is made on the spot: leave --data_dir and --dataset out.")
+        return Generated(task)
+    if args.data_dir:
+        assert task.local is not None
+        return LocalCopy(task, task.local, args.data_dir)
+    assert task.hub is not None
+    return HubCopy.of(task.hub, args.dataset, args.dataset_config)
+
+
+def _adapted(task: Task, table: Table) -> Table:
+    return task.adapt(table) if task.adapt else table
+
+
+def _own_task(args: argparse.Namespace, source: Source, split: str, config: Any) -> tuple[Task, Columns]:
+    """For training, by the look of the training data; for a trained model, by its config."""
+    given = Given(
+        args.task_type,
+        args.text_column,
+        args.text_pair_column,
+        args.label_column,
+        tuple(name.strip() for name in (args.choice_columns or "").split(",") if name.strip()),
+    )
+    table = source.table(split)
+    columns = find_columns(table, given)
+    if config is not None:
+        kind = kind_of_model(config, args.model)
+        return own_task(kind, [config.id2label[index] for index in sorted(config.id2label)]), columns
+    task = own_task(given.kind or infer_kind(table, columns))
+    if task.labels is None:
+        labels = task.labels_in(table, columns)
+        check_classes(table, columns, labels, task.kind)
+        task = own_task(task.kind, labels)
+    return task, columns
+
+
+def _config(name: str) -> Any:
+    from transformers import AutoConfig
+
+    calm()
+    with explain(f"Cannot load the model {name!r}"):
+        check_model_name(name)
+        return AutoConfig.from_pretrained(name)
+
+
+def _as_trained(task: Task, config: Any, name: str) -> Task:
+    """The task with its labels in the model's order. A fresh, random head would be evaluated in silence."""
+    kind = task.how
+    heads = config.architectures or []
+    if not any(head.endswith(kind.head) for head in heads):
+        saved = heads[0] if heads else "a bare model"
+        raise TaskError(f"{name} has no head for {kind.name} (it is {saved}): train it on {task.name} first.")
+    if task.kind not in ("classification", "tokens"):
+        return task
+    known = [config.id2label[index] for index in sorted(config.id2label)]
+    if task.labels is None or set(known) == set(task.labels):
+        return task.with_labels(known)
+    if config.num_labels != len(task.labels):
+        raise TaskError(f"{name} tells {config.num_labels} classes apart; {task.name} has {len(task.labels)}.")
+    return task
 
 
 def _load(name: str, task: Task, fresh_head: bool) -> tuple[Any, Any]:
-    from transformers import AutoConfig, AutoTokenizer
-
-    calm()
     with explain(f"Cannot load the model {name!r}"), quiet(fresh_head):
-        check_model_name(name)
-        if not fresh_head:
-            _check_head(AutoConfig.from_pretrained(name), name, task)
         # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
-        settings = {**task.model_settings, "dtype": "float32"} if fresh_head else {}
-        model = task.model_class.from_pretrained(name, **settings, ignore_mismatched_sizes=fresh_head)
+        settings = {**task.how.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
+        model = task.how.model_class.from_pretrained(name, **settings, ignore_mismatched_sizes=fresh_head)
     with explain(f"Cannot load the tokenizer of {name!r}"):
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = _tokenizer(name, words=task.kind == "tokens")
     if tokenizer.pad_token is None:
         # decoders come without one; their classifiers read the last token that is not padding
         if tokenizer.eos_token is None:
@@ -82,32 +214,43 @@ def _load(name: str, task: Task, fresh_head: bool) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _check_head(config: Any, name: str, task: Task) -> None:
-    """A fresh, random head would be evaluated in silence."""
-    heads = config.architectures or []
-    if not any(head.endswith("ForSequenceClassification") for head in heads):
-        saved = heads[0] if heads else "a bare model"
-        raise TaskError(f"{name} has no classifier (it is {saved}): train it on {task.name} first.")
-    if config.num_labels != len(task.labels):
-        raise TaskError(f"{name} tells {config.num_labels} classes apart; {task.name} has {len(task.labels)}.")
+def _tokenizer(name: str, words: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    try:
+        if words:
+            tokenizer(["a", "b"], is_split_into_words=True)
+    except (AssertionError, ValueError):
+        # byte-level tokenizers take single words only so
+        return AutoTokenizer.from_pretrained(name, add_prefix_space=True)
+    return tokenizer
 
 
-def evaluate(task: Task, model: Any, data: Any, collator: Any, args: Any) -> dict[str, Any]:
-    """The metrics of a model, under the keys that every command reports."""
+def evaluate(loaded: Loaded, model: Any, data: EncodedDataset, args: Any) -> tuple[dict[str, Any], Any]:
+    """The metrics of a model, under the keys that every command reports, and what it put out."""
     from transformers import Trainer
 
+    task = loaded.task
     trainer = Trainer(
-        model=model, args=args, data_collator=collator, eval_dataset=data, compute_metrics=task.compute_metrics
+        model=model,
+        args=args,
+        data_collator=task.how.collator(loaded.tokenizer),
+        eval_dataset=cast("Any", data),
+        compute_metrics=task.scorer(data),
+        preprocess_logits_for_metrics=task.how.reduce,
     )
-    return result_of(task, trainer.predict(data, metric_key_prefix="eval").metrics, len(data))
+    found = trainer.predict(cast("Any", data), metric_key_prefix="eval")
+    return result_of(task, found.metrics, data.examples), found.predictions
 
 
 def result_of(task: Task, metrics: Any, examples: int) -> dict[str, Any]:
-    values = {name: float(metrics[f"eval_{name}"]) for name in task.metrics}
+    """Without labels there are no metrics."""
+    values = {name: float(metrics[f"eval_{name}"]) for name in task.metrics if f"eval_{name}" in metrics}
     return {
         "task": task.name,
         "metric": task.metric,
-        "value": values[task.metric],
+        "value": values.get(task.metric),
         "metrics": values,
         "examples": examples,
     }

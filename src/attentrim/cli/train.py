@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError, MethodError
 from ..methods.base import TRAINING_DEFAULTS, Method
-from ..tasks import TASKS
 from .arguments import (
+    DATA_FLAGS,
     add_method_arguments,
     add_task_arguments,
     merge_config,
@@ -19,12 +20,16 @@ from .arguments import (
     training_arguments,
     training_help,
 )
+from .models import embedded_model
 from .output import Output, size_table
 
 HELP = "fine-tune a model with a method that learns which attention to drop, then take it out"
 EXAMPLES = """  attentrim train --model bert-base-uncased --task cola --data_dir glue/CoLA --output_dir run
   attentrim train --model bert-base-uncased --task mrpc --data_dir glue/MRPC --output_dir run \\
       --method autoattention --method_config target_sparsity=0.5 --num_train_epochs 3 --bf16
+  attentrim train --model bert-base-uncased --train_file reviews.csv --output_dir run
+  attentrim train --model bert-base-uncased --train_file pairs.jsonl --validation_file dev.jsonl \\
+      --text_column question --text_pair_column answer --label_column good --output_dir run
   attentrim train --config run/config.yaml --output_dir again
 
 any field of TrainingArguments is a flag too; --help_all lists them"""
@@ -32,11 +37,8 @@ any field of TrainingArguments is a flag too; --help_all lists them"""
 DEFAULT_METHOD = "autoattention"
 OWN = {
     "model": str,
-    "task": str,
-    "data_dir": str,
-    "max_length": int,
+    **DATA_FLAGS,
     "max_train_samples": int,
-    "max_eval_samples": int,
     "method": str,
     "teacher": str,
     "output_dir": str,
@@ -50,13 +52,15 @@ DEFAULTS = {
     "save_total_limit": 1,
     "logging_steps": 10,
     "report_to": "none",
+    "metric_for_best_model": None,
 }
+"""Over those of TrainingArguments; the metric is the task's own."""
 SHOWN_EXAMPLES = 4
-"""Dev sentences whose attention is kept, before and after."""
+"""Examples whose attention is kept, before and after."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_task_arguments(parser, required=False)
+    add_task_arguments(parser)
     add_method_arguments(parser, DEFAULT_METHOD)
     parser.add_argument("--max_train_samples", type=int, help="use the first so many training examples only")
     parser.add_argument(
@@ -75,7 +79,10 @@ def run(args: argparse.Namespace, output: Output) -> None:
         return
     args.method_config = parse_settings(args.method_config or [])
     config = merge_config(args, OWN)
-    for name in ("model", "task", "output_dir"):
+    args.embedded = args.task == "acceptability" and not args.model
+    if args.embedded:
+        args.model = embedded_model(output)
+    for name in ("model", "output_dir"):
         if not getattr(args, name):
             raise AttentrimError(f"--{name} is missing: give it on the command line or in --config.")
     args.method = args.method or DEFAULT_METHOD
@@ -88,7 +95,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 
 def _train(args: argparse.Namespace, method: Method | None, config: dict[str, Any], output: Output) -> None:
-    from transformers import DataCollatorWithPadding, set_seed
+    from transformers import set_seed
 
     from ..run_files import AttentionLog, HistoryWriter
     from ..trainer import Trainer
@@ -96,29 +103,36 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     from .progress import CompactProgress
     from .tasks import load_for_task, result_of
 
-    directory, task = check_output_dir(args.output_dir, args.model), TASKS[args.task]
+    directory = check_output_dir(args.output_dir, args.model)
     if args.teacher:
         check_output_dir(args.output_dir, args.teacher)
     defaults = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
-    defaults["metric_for_best_model"] = task.metric
     training = training_arguments(defaults, config, args.more, str(directory))
     set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
-    loaded = load_for_task(args, ["train", "validation"], fresh_head=True)
+    loaded = load_for_task(args, ["train", "validation"], output, fresh_head=True)
+    task = loaded.task
+    chosen = "metric_for_best_model" in config or any("metric_for_best_model" in flag for flag in args.more)
+    if not chosen:
+        training.metric_for_best_model, training.greater_is_better = task.metric, task.higher_is_better
+    data = {
+        "train": loaded.data("train", args.max_train_samples),
+        "validation": loaded.data("validation", args.max_eval_samples),
+    }
     trainer = Trainer(
         model=loaded.model,
         args=training,
         method=method,
         teacher=load_model(args.teacher) if args.teacher else None,
-        train_dataset=loaded.data("train", args.max_train_samples, output),
-        eval_dataset=loaded.data("validation", args.max_eval_samples, output),
-        data_collator=DataCollatorWithPadding(loaded.tokenizer),
+        train_dataset=data["train"],
+        eval_dataset=data["validation"],
+        data_collator=task.how.collator(loaded.tokenizer),
         processing_class=loaded.tokenizer,
-        compute_metrics=task.compute_metrics,
+        compute_metrics=task.scorer(data["validation"]),
+        preprocess_logits_for_metrics=task.how.reduce,
     )
     trainer.add_callback(HistoryWriter(directory, trainer))
     CompactProgress.replace(trainer)
-    shown = [(example.text, example.pair) for example in loaded.examples("validation", SHOWN_EXAMPLES)]
-    attention = AttentionLog(loaded.tokenizer, shown, loaded.max_length)
+    attention = AttentionLog(loaded.tokenizer, _shown(trainer))
     attention.take(trainer.model, "before", trainer.session)
 
     resume = training.resume_from_checkpoint
@@ -134,7 +148,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
 
     final, plan, trimmed = _save(args, trainer, loaded.tokenizer)
     result = {
-        **_measured(trainer, task, final, None if trimmed else plan),
+        **_measured(args, trainer, loaded, final, None if trimmed else plan),
         "sparsity": plan.sparsity,
         "heads_total": plan.heads_total,
         "heads_kept": plan.heads_kept,
@@ -152,6 +166,13 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     if trainer.is_world_process_zero():
         _write(args, trainer, attention, final, plan, result, defaults)
         _report(output, trainer.model, final, result)
+
+
+def _shown(trainer: Any) -> list[dict[str, Any]]:
+    """A few examples of the validation data, each a batch."""
+    rows = [trainer.eval_dataset[index] for index in range(min(SHOWN_EXAMPLES, len(trainer.eval_dataset)))]
+    batches = [dict(trainer.data_collator([row])) for row in rows]
+    return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
 
 
 def _save(args: argparse.Namespace, trainer: Any, tokenizer: Any) -> tuple[Any, Any, bool]:
@@ -176,16 +197,18 @@ def _save(args: argparse.Namespace, trainer: Any, tokenizer: Any) -> tuple[Any, 
     return final, stored_plan(final) or plan, trimmed
 
 
-def _measured(trainer: Any, task: Any, model: Any, plan: Any) -> dict[str, Any]:
+def _measured(args: argparse.Namespace, trainer: Any, loaded: Any, model: Any, plan: Any) -> dict[str, Any]:
     """The metrics of the saved checkpoint; of one that kept its full shape, with its plan at work."""
     from ..control import Control
+    from .evaluate import add_more_sets
     from .tasks import evaluate
 
-    if not plan:
-        return evaluate(task, model, trainer.eval_dataset, trainer.data_collator, trainer.args)
-    with Control(model) as control:
-        control.apply(plan)
-        return evaluate(task, model, trainer.eval_dataset, trainer.data_collator, trainer.args)
+    with ExitStack() as stack:
+        if plan:
+            stack.enter_context(Control(model)).apply(plan)
+        result, _ = evaluate(loaded, model, trainer.eval_dataset, trainer.args)
+        add_more_sets(result, loaded, model, args, trainer.args)
+    return result
 
 
 def _write(
@@ -204,9 +227,11 @@ def _write(
     session = trainer.session
     write_json(directory / METRICS, {**result, **({"last": session.metrics()} if session else {})})
     own = {name: getattr(args, name) for name in OWN if getattr(args, name) not in (None, False)}
+    if args.embedded:
+        del own["model"]
     settings = {"method_config": trainer.method.settings} if trainer.method else {}
     write_yaml(directory / CONFIG, {**own, **settings, **telling_arguments(trainer.args, defaults)})
-    card = model_card(base=args.model, task=args.task, method=args.method, result=result, plan=plan, model=model)
+    card = model_card(base=args.model, task=result["task"], method=args.method, result=result, plan=plan, model=model)
     (directory / CARD).write_text(card, encoding="utf-8")
 
 

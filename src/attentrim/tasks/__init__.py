@@ -8,5 +8,5 @@ from .base import TASKS, Task
 
 __all__ = ["TASKS", "Task"]
 
-for _family in ("glue",):
+for _family in ("glue", "reviews", "tagging", "endings", "language", "embedded"):
     importlib.import_module(f".{_family}", __name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,98 +10,114 @@ from typing import Any
 
 from ..errors import TaskError, unknown_name
 from ..registry import Registry
-from .metrics import classification_metrics
+from .examples import Columns, label_name, missing_column
+from .kinds import KINDS, EncodedDataset, Kind
+from .metrics import LOWER_IS_BETTER
+from .tables import Table
 
 
 @dataclass(frozen=True)
-class Example:
-    """One labelled text, or pair of texts."""
+class Local:
+    """How a task is published as files: one a split, the first that is there of several names."""
 
-    text: str
-    label: int
-    pair: str | None = None
+    files: Mapping[str, tuple[str, ...]]
+    read: Callable[[Path], Table]
+    columns: Columns
+    whole: bool = False
+    """A name is a directory that is read as one, where it is not a file."""
+
+    def path(self, task: str, data_dir: str | Path, split: str) -> Path:
+        if split not in self.files:
+            raise TaskError(f"{task}: " + unknown_name("split", split, self.files))
+        for name in self.files[split]:
+            path = Path(data_dir) / name
+            if path.is_file() or (self.whole and path.is_dir()):
+                return path
+        names = " or ".join(str(Path(data_dir) / name) for name in self.files[split])
+        held = " and ".join(names[0] for split, names in self.files.items() if split in ("train", "validation"))
+        raise TaskError(f"There is no file {names}: for {task}, --data_dir is the directory that holds {held}.")
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Where a task lies on the hub."""
+
+    path: str
+    columns: Columns
+    config: str | None = None
+    revision: str | None = None
+    splits: Mapping[str, str] = field(default_factory=dict)
+    """Splits that have another name there."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A classification of sentences or of pairs, read from files in the layout in which it is published."""
+    """What is asked of a model, how its answers are judged, and where the data comes from."""
 
     name: str
     summary: str
-    labels: tuple[str, ...]
+    kind: str
+    """One of `KINDS`."""
     metrics: tuple[str, ...]
     """The first is the task's own; the others are reported beside it."""
-    read: Callable[[Path], list[Example]]
-    """The examples of a file."""
-    files: Mapping[str, str] = field(default_factory=lambda: {"train": "train.tsv", "validation": "dev.tsv"})
+    labels: tuple[str, ...] | None = ()
+    """The classes or tags in the order of their numbers; None: those of the training data."""
+    local: Local | None = None
+    hub: Hub | None = None
+    generate: Callable[[str], Table] | None = None
+    """Makes a split, for a task that needs no files."""
+    adapt: Callable[[Table], Table] | None = None
+    """Changes tables as published into those that `columns` speak of."""
+    columns: Columns = field(default_factory=lambda: Columns("text", "label"))
+    """Of generated tables, and of the user's own."""
+    more_sets: Mapping[str, str] = field(default_factory=dict)
+    """Other sets that a result is reported on too: a name, and the split."""
+    files_names: bool = False
+    """Whether a submission names the classes; else their numbers are filed."""
 
     @property
     def metric(self) -> str:
         return self.metrics[0]
 
-    def path(self, data_dir: str | Path, split: str) -> Path:
-        """The file of one split of a local copy."""
-        if split not in self.files:
-            raise TaskError(unknown_name("split", split, self.files))
-        path = Path(data_dir) / self.files[split]
-        if not path.is_file():
-            held = f"the directory that holds {' and '.join(self.files.values())}"
-            raise TaskError(f"There is no file {path}: for {self.name}, --data_dir is {held}.")
-        return path
-
-    def load(self, data_dir: str | Path, split: str) -> list[Example]:
-        """The examples of one split of a local copy."""
-        path = self.path(data_dir, split)
-        examples = self.read(path)
-        if not examples:
-            raise TaskError(f"{path} holds no examples.")
-        return examples
+    @property
+    def higher_is_better(self) -> bool:
+        return self.metric not in LOWER_IS_BETTER
 
     @property
-    def model_class(self) -> Any:
-        from transformers import AutoModelForSequenceClassification
-
-        return AutoModelForSequenceClassification
+    def how(self) -> Kind:
+        """What the task's kind knows."""
+        return KINDS[self.kind]
 
     @property
-    def model_settings(self) -> dict[str, Any]:
-        """What a fresh task head needs to know."""
-        names = dict(enumerate(self.labels))
-        return {
-            "num_labels": len(names),
-            "id2label": names,
-            "label2id": {name: index for index, name in names.items()},
-        }
+    def named_labels(self) -> tuple[str, ...]:
+        return self.labels or ()
 
-    def encode(self, examples: Sequence[Example], tokenizer: Any, max_length: int) -> EncodedDataset:
-        pairs = [example.pair for example in examples] if examples[0].pair is not None else None
-        encoded = tokenizer([example.text for example in examples], pairs, truncation=False, verbose=False)
-        lengths = [len(ids) for ids in encoded["input_ids"]]
-        truncated = sum(length > max_length for length in lengths)
-        if truncated:
-            encoded = tokenizer([example.text for example in examples], pairs, truncation=True, max_length=max_length)
-        return EncodedDataset(dict(encoded), [example.label for example in examples], truncated)
+    def with_labels(self, labels: Sequence[str]) -> Task:
+        return dataclasses.replace(self, labels=tuple(labels))
 
-    def compute_metrics(self, prediction: Any) -> dict[str, float]:
-        """For a Trainer."""
-        logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-        return classification_metrics(self.metrics, prediction.label_ids, logits.argmax(-1))
+    def labels_in(self, table: Table, columns: Columns) -> tuple[str, ...]:
+        """The classes or tags that occur, in order: numbers by size, words by letter, and O before all tags."""
+        if columns.label not in table.columns:
+            raise missing_column(table, str(columns.label))
+        found: set[str] = set()
+        for row in table.rows:
+            value = row.get(columns.label or "")
+            if self.kind == "tokens":
+                value = value.split() if isinstance(value, str) else value
+                found.update(label_name(tag) for tag in value or ())
+            else:
+                found.add(label_name(value))
+        found.discard("")
+        numeric = all(name.lstrip("-").isdigit() for name in found)
+        return tuple(sorted(found, key=lambda name: (name != "O", int(name) if numeric else 0, name)))
 
+    def scorer(self, data: EncodedDataset) -> Callable[[Any], dict[str, float]]:
+        """`compute_metrics` of a Trainer that evaluates on `data` and reduces what a model puts out by `how.reduce`."""
 
-@dataclass
-class EncodedDataset:
-    """Token ids and labels, as a map-style dataset."""
+        def score(prediction: Any) -> dict[str, float]:
+            return self.how.judge(self.metrics, prediction.predictions, prediction.label_ids, data, self.named_labels)
 
-    columns: dict[str, list[Any]]
-    labels: list[int]
-    truncated: int
-    """How many examples were longer than allowed and lost their end."""
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {**{name: values[index] for name, values in self.columns.items()}, "labels": self.labels[index]}
+        return score
 
 
 TASKS: Registry[Task] = Registry("task")

@@ -5,72 +5,130 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import TaskError
-from .base import TASKS, Example, Task
+from .base import TASKS, Hub, Local, Task
+from .examples import Columns
+from .tables import Table, read_tabbed
+
+FILES = {"train": ("train.tsv",), "validation": ("dev.tsv",), "test": ("test.tsv",)}
+BINARY_NLI = ("entailment", "not_entailment")
 
 
-def _rows(path: Path) -> list[tuple[int, list[str]]]:
-    """(line number, cells) of a file. Only a line feed ends a row: other separators may stand inside a sentence."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TaskError(f"{path} is not a UTF-8 text file: {error.reason} at byte {error.start}.") from error
-    lines = (line.rstrip("\r") for line in text.split("\n"))
-    return [(number, line.split("\t")) for number, line in enumerate(lines, 1) if line]
+def _read_cola(path: Path) -> Table:
+    """Only the test file has a header."""
+    return read_tabbed(path, () if path.name == "test.tsv" else ("source", "label", "mark", "sentence"))
 
 
-def _reader(
-    text: int, label: int, pair: int | None = None, header: tuple[str, ...] = ()
-) -> Callable[[Path], list[Example]]:
-    """Reads files with these columns; with a header, checks that it is the expected one."""
-    columns = 1 + max(text, label, pair or 0)
+def _register(
+    name: str,
+    summary: str,
+    metrics: tuple[str, ...],
+    labels: tuple[str, ...],
+    columns: Columns,
+    *,
+    hub_columns: Columns | None = None,
+    kind: str = "classification",
+    read: Callable[[Path], Table] = read_tabbed,
+    more: str | None = None,
+    files_names: bool = False,
+) -> None:
+    """`more`: the name of a second set, beside the one called matched."""
+    files, splits = dict(FILES), {}
+    if more:
+        for split, file in (("validation", "dev"), ("test", "test")):
+            files[split], files[f"{split}_{more}"] = (f"{file}_matched.tsv",), (f"{file}_{more}.tsv",)
+            splits[split] = f"{split}_matched"
+    hub = Hub("nyu-mll/glue", hub_columns or columns, config=name, splits=splits)
+    TASKS.register(
+        name,
+        Task(
+            name,
+            summary,
+            kind,
+            metrics,
+            labels,
+            Local(files, read, columns),
+            hub,
+            more_sets={more: f"validation_{more}"} if more else {},
+            files_names=files_names,
+        ),
+    )
 
-    def read(path: Path) -> list[Example]:
-        rows = _rows(path)
-        if header:
-            found = tuple(name.strip() for name in rows[0][1]) if rows else ()
-            if found[:columns] != header[:columns]:
-                raise TaskError(f"{path} must begin with the columns {', '.join(header)}. Got {', '.join(found)}.")
-            rows = rows[1:]
-        return [_example(path, number, cells) for number, cells in rows]
 
-    def _example(path: Path, number: int, cells: list[str]) -> Example:
-        if len(cells) < columns:
-            raise TaskError(f"{path}, line {number}: {columns} columns are needed, {len(cells)} found.")
-        if cells[label].strip() not in ("0", "1"):
-            raise TaskError(f"{path}, line {number}: the label must be 0 or 1. Got {cells[label]!r}.")
-        return Example(cells[text], int(cells[label]), None if pair is None else cells[pair])
-
-    return read
-
-
-TASKS.register(
+_register(
     "cola",
-    Task(
-        "cola",
-        "is the sentence acceptable English? (Matthews correlation)",
-        ("unacceptable", "acceptable"),
-        ("matthews", "accuracy"),
-        _reader(text=3, label=1),
-    ),
+    "is the sentence acceptable English? (Matthews correlation)",
+    ("matthews", "accuracy"),
+    ("unacceptable", "acceptable"),
+    Columns("sentence", "label", index="index"),
+    hub_columns=Columns("sentence", "label", index="idx"),
+    read=_read_cola,
 )
-TASKS.register(
+_register(
     "sst2",
-    Task(
-        "sst2",
-        "is the film review positive? (accuracy)",
-        ("negative", "positive"),
-        ("accuracy",),
-        _reader(text=0, label=1, header=("sentence", "label")),
-    ),
+    "is the film review positive? (accuracy)",
+    ("accuracy",),
+    ("negative", "positive"),
+    Columns("sentence", "label", index="index"),
+    hub_columns=Columns("sentence", "label", index="idx"),
 )
-TASKS.register(
+_register(
     "mrpc",
-    Task(
-        "mrpc",
-        "do the two sentences say the same? (F1, accuracy)",
-        ("different", "equivalent"),
-        ("f1", "accuracy"),
-        _reader(text=3, label=0, pair=4, header=("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")),
-    ),
+    "do the two sentences say the same? (F1, accuracy)",
+    ("f1", "accuracy"),
+    ("not_equivalent", "equivalent"),
+    Columns("#1 String", "Quality", "#2 String", index="index"),
+    hub_columns=Columns("sentence1", "label", "sentence2", index="idx"),
+)
+_register(
+    "stsb",
+    "how alike are the two sentences, 0 to 5? (Spearman and Pearson correlation)",
+    ("spearman", "pearson"),
+    (),
+    Columns("sentence1", "score", "sentence2", index="index"),
+    hub_columns=Columns("sentence1", "label", "sentence2", index="idx"),
+    kind="regression",
+)
+_register(
+    "qqp",
+    "do the two questions ask the same? (F1, accuracy)",
+    ("f1", "accuracy"),
+    ("not_duplicate", "duplicate"),
+    Columns("question1", "is_duplicate", "question2", index="id"),
+    hub_columns=Columns("question1", "label", "question2", index="idx"),
+)
+_register(
+    "mnli",
+    "does the one sentence follow from the other? (accuracy on both sets)",
+    ("accuracy",),
+    ("entailment", "neutral", "contradiction"),
+    Columns("sentence1", "gold_label", "sentence2", index="index"),
+    hub_columns=Columns("premise", "label", "hypothesis", index="idx"),
+    more="mismatched",
+    files_names=True,
+)
+_register(
+    "qnli",
+    "does the sentence answer the question? (accuracy)",
+    ("accuracy",),
+    BINARY_NLI,
+    Columns("question", "label", "sentence", index="index"),
+    hub_columns=Columns("question", "label", "sentence", index="idx"),
+    files_names=True,
+)
+_register(
+    "rte",
+    "does the one sentence follow from the other? (accuracy)",
+    ("accuracy",),
+    BINARY_NLI,
+    Columns("sentence1", "label", "sentence2", index="index"),
+    hub_columns=Columns("sentence1", "label", "sentence2", index="idx"),
+    files_names=True,
+)
+_register(
+    "wnli",
+    "does the sentence with the pronoun resolved follow? (accuracy)",
+    ("accuracy",),
+    BINARY_NLI[::-1],
+    Columns("sentence1", "label", "sentence2", index="index"),
+    hub_columns=Columns("sentence1", "label", "sentence2", index="idx"),
 )

@@ -1,0 +1,15 @@
+"""The kinds of task: how examples become tensors, which head a model needs, how its answers are read and judged."""
+
+from __future__ import annotations
+
+from .base import EncodedDataset, Encoding, Kind
+from .choice import Choice
+from .masked import MaskedLanguage
+from .sequences import Classification, Regression
+from .tokens import Tokens
+
+__all__ = ["KINDS", "EncodedDataset", "Encoding", "Kind"]
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind for kind in (Classification(), Regression(), Tokens(), Choice(), MaskedLanguage())
+}

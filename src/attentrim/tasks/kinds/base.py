@@ -1,0 +1,114 @@
+"""What a kind of task knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..examples import Example
+
+CHUNK = 10_000
+"""Examples that are tokenised at a time; more than that show a bar."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How texts become tokens."""
+
+    tokenizer: Any
+    max_length: int
+    stride: int | None = None
+    """Tokens that neighbouring windows of a long text share. None: what is too long is cut."""
+    fixed: bool = False
+    """What is drawn by lot is drawn now and stays: for data that models are compared on."""
+
+
+@dataclass
+class EncodedDataset:
+    """Token ids and labels, as a map-style dataset."""
+
+    columns: dict[str, list[Any]]
+    labels: list[Any] | None
+    """None: not known, or drawn anew in each batch."""
+    truncated: int
+    """How many examples were longer than allowed and lost their end."""
+    examples: int
+    groups: list[int] | None = None
+    """The example that each row is a window of, where an example has several."""
+    starts: list[list[int]] | None = None
+    """Of each row: where its words begin."""
+
+    def __len__(self) -> int:
+        return len(self.columns["input_ids"])
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row = {name: values[index] for name, values in self.columns.items()}
+        return row if self.labels is None else {**row, "labels": self.labels[index]}
+
+
+class Kind:
+    """One kind of task."""
+
+    name: str
+    head: str
+    """How the names of models end that can do it."""
+    default_metrics: tuple[str, ...]
+
+    @property
+    def model_class(self) -> Any:
+        import transformers
+
+        return getattr(transformers, f"AutoModel{self.head}")
+
+    def model_settings(self, labels: Sequence[str]) -> dict[str, Any]:
+        """What a fresh task head needs to know."""
+        names = dict(enumerate(labels))
+        return {
+            "num_labels": len(names),
+            "id2label": names,
+            "label2id": {name: index for index, name in names.items()},
+        }
+
+    def encode(self, examples: Sequence[Example], encoding: Encoding) -> EncodedDataset:
+        raise NotImplementedError
+
+    def collator(self, tokenizer: Any) -> Any:
+        from transformers import DataCollatorWithPadding
+
+        return DataCollatorWithPadding(tokenizer)
+
+    def reduce(self, logits: Any, labels: Any) -> Any:
+        """What is kept of a batch's outputs."""
+        return logits[0] if isinstance(logits, tuple) else logits
+
+    def judge(
+        self, metrics: Sequence[str], outputs: Any, truth: Any, data: EncodedDataset, labels: Sequence[str]
+    ) -> dict[str, float]:
+        """The metrics of what a model made of `data`, or of another set."""
+        return self.score(metrics, outputs, truth, labels)
+
+    def score(self, metrics: Sequence[str], outputs: Any, truth: Any, labels: Sequence[str]) -> dict[str, float]:
+        raise NotImplementedError
+
+    def answers(self, outputs: Any, data: EncodedDataset, labels: Sequence[str]) -> list[Any]:
+        """One for each example: the number of a class, a number, tags by name."""
+        raise NotImplementedError
+
+
+def labels_of(examples: Sequence[Example]) -> list[Any] | None:
+    return None if examples[0].label is None else [example.label for example in examples]
+
+
+def chunks(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
+    """With a bar, where it takes more than a moment."""
+    from tqdm import tqdm
+
+    starts = range(0, len(examples), CHUNK)
+    for start in tqdm(starts, desc="tokenising", disable=None if len(examples) > CHUNK else True, leave=False):
+        yield examples[start : start + CHUNK]
+
+
+def gather(parts: Sequence[dict[str, list[Any]]]) -> dict[str, list[Any]]:
+    """Columns of several chunks, end to end."""
+    return {name: [value for part in parts for value in part[name]] for name in parts[0]}

@@ -1,0 +1,39 @@
+"""Masked language modelling on running text, one line an example."""
+
+from __future__ import annotations
+
+from .base import TASKS, Hub, Local, Task
+from .examples import Columns
+from .tables import Table, read_plain
+
+COLUMNS = Columns("text")
+
+
+def _without_blanks(table: Table) -> Table:
+    """Blank lines part paragraphs; they are no examples."""
+    kept = [index for index, row in enumerate(table.rows) if str(row.get("text") or "").strip()]
+    rows, numbers = [table.rows[index] for index in kept], [table.numbers[index] for index in kept]
+    return Table(table.origin, table.columns, rows, numbers, table.unit)
+
+
+TASKS.register(
+    "mlm",
+    Task(
+        "mlm",
+        "guess hidden words (perplexity, lower is better; accuracy)",
+        "mlm",
+        ("perplexity", "accuracy"),
+        (),
+        Local(
+            {
+                "train": ("train.txt", "wiki.train.tokens", "wiki.train.raw"),
+                "validation": ("validation.txt", "valid.txt", "wiki.valid.tokens", "wiki.valid.raw"),
+                "test": ("test.txt", "wiki.test.tokens", "wiki.test.raw"),
+            },
+            read_plain,
+            COLUMNS,
+        ),
+        Hub("Salesforce/wikitext", COLUMNS, config="wikitext-2-raw-v1"),
+        adapt=_without_blanks,
+    ),
+)

@@ -1,0 +1,38 @@
+"""IMDB film reviews, as published: a directory a class, a file a review."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..errors import TaskError
+from .base import TASKS, Hub, Local, Task
+from .examples import Columns
+from .tables import Table, read_text
+
+LABELS = ("neg", "pos")
+
+
+def _read(path: Path) -> Table:
+    rows = []
+    for label in LABELS:
+        if not (path / label).is_dir():
+            raise TaskError(f"There is no directory {path / label}: for imdb, --data_dir holds train and test.")
+        files = sorted((path / label).glob("*.txt"), key=lambda file: [int(n) for n in re.findall(r"\d+", file.stem)])
+        rows += [{"text": read_text(file), "label": label, "file": file.name} for file in files]
+    return Table(str(path), ("text", "label", "file"), rows, range(1, len(rows) + 1), "review")
+
+
+COLUMNS = Columns("text", "label")
+TASKS.register(
+    "imdb",
+    Task(
+        "imdb",
+        "is the long film review positive? (accuracy; its test set serves as validation)",
+        "classification",
+        ("accuracy",),
+        LABELS,
+        Local({"train": ("train",), "validation": ("test",), "test": ("test",)}, _read, COLUMNS, whole=True),
+        Hub("stanfordnlp/imdb", COLUMNS, splits={"validation": "test"}),
+    ),
+)

@@ -1,0 +1,180 @@
+"""Where the splits of a task come from: a local copy, the hub, files of the user's own, a generator."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingExtraError, TaskError, unknown_name
+from .base import Hub, Local, Task
+from .examples import Columns
+from .tables import Table, read_file
+
+SHARE_OF_VALIDATION = 0.1
+"""Of the user's own rows, where no validation file is given."""
+
+
+class Source:
+    """Splits by name. `columns` says what their columns mean; it may be filled in once a table has been seen."""
+
+    columns: Columns
+    remark: str | None = None
+    """What the user should know about how the splits came about."""
+
+    def has(self, split: str) -> bool:
+        """Whether there is such a split."""
+        return True
+
+    def check(self, split: str) -> None:
+        """Find what is missing before seconds are spent on a model."""
+
+    def table(self, split: str) -> Table:
+        raise NotImplementedError
+
+
+class LocalCopy(Source):
+    """A directory in the layout in which a task is published."""
+
+    def __init__(self, task: Task, local: Local, data_dir: str) -> None:
+        self.task, self.local, self.data_dir = task, local, data_dir
+        self.columns = local.columns
+
+    def check(self, split: str) -> None:
+        self.local.path(self.task.name, self.data_dir, split)
+
+    def table(self, split: str) -> Table:
+        return self.local.read(self.local.path(self.task.name, self.data_dir, split))
+
+
+class Generated(Source):
+    """Made on the spot."""
+
+    def __init__(self, task: Task) -> None:
+        assert task.generate is not None
+        self.generate, self.columns = task.generate, task.columns
+
+    def table(self, split: str) -> Table:
+        return self.generate(split)
+
+
+@dataclass
+class HubCopy(Source):
+    """A data set of the hub, or a directory that `datasets` can read."""
+
+    name: str
+    columns: Columns
+    config: str | None = None
+    revision: str | None = None
+    splits: Mapping[str, str] | None = None
+    remark: str | None = None
+
+    @classmethod
+    def of(cls, hub: Hub, mirror: str | None, config: str | None) -> HubCopy:
+        revision = None if mirror else hub.revision
+        return cls(mirror or hub.path, hub.columns, config or hub.config, revision, hub.splits)
+
+    def table(self, split: str) -> Table:
+        loaded = self._loaded()
+        name = (self.splits or {}).get(split, split)
+        if name not in loaded:
+            raise TaskError(f"{self.name}: " + unknown_name("split", name, loaded))
+        return _as_table(loaded[name], f"{self.name}, split {name}")
+
+    def has(self, split: str) -> bool:
+        return split in self._loaded()
+
+    def _loaded(self) -> Any:
+        if not hasattr(self, "_splits"):
+            self._splits = load_dataset(self.name, self.config, self.revision)
+        return self._splits
+
+
+def load_dataset(name: str, config: str | None, revision: str | None) -> Any:
+    """All splits of a saved or published data set."""
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", "datasets", "Loading a data set by name") from error
+    try:
+        if (Path(name) / "dataset_dict.json").is_file() or (Path(name) / "state.json").is_file():
+            found = datasets.load_from_disk(name)
+            return found if isinstance(found, datasets.DatasetDict) else {"train": found}
+        return datasets.load_dataset(name, config, revision=revision)
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TaskError(
+            f"Cannot load the data set {name!r}{f' ({config})' if config else ''}: {reason} "
+            "A local copy works without the hub: give --data_dir, or --dataset with a directory."
+        ) from error
+
+
+def _as_table(data: Any, origin: str) -> Table:
+    """Classes by name: a number in one data set need not be the same class in another."""
+    names = {column: _class_names(feature) for column, feature in data.features.items()}
+    rows = [{column: _named(value, names[column]) for column, value in row.items()} for row in data]
+    return Table(origin, tuple(data.column_names), rows, range(1, len(rows) + 1), "row")
+
+
+def _class_names(feature: Any) -> list[str] | None:
+    inner = getattr(feature, "feature", feature)
+    return getattr(inner, "names", None)
+
+
+def _named(value: Any, names: list[str] | None) -> Any:
+    if names is None:
+        return value
+    if isinstance(value, list):
+        return [_named(item, names) for item in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
+
+
+class OwnFiles(Source):
+    """Files of the user's own."""
+
+    def __init__(self, files: Mapping[str, str], columns: Columns) -> None:
+        self.files, self.columns = files, columns
+
+    def has(self, split: str) -> bool:
+        return split in self.files
+
+    def check(self, split: str) -> None:
+        if split not in self.files:
+            raise TaskError(f"There is no {split} data: give --{split}_file.")
+        if not Path(self.files[split]).is_file():
+            raise TaskError(f"There is no file {self.files[split]}.")
+
+    def table(self, split: str) -> Table:
+        self.check(split)
+        return read_file(self.files[split])
+
+
+class CutTrain(Source):
+    """Rows of the training data serve for validation where there are no others: the same rows each time."""
+
+    def __init__(self, whole: Source) -> None:
+        self.whole = whole
+        self.remark = (
+            f"there is no validation data: {SHARE_OF_VALIDATION:.0%} of the training rows, drawn by a fixed lot, "
+            "serve for it and are not trained on"
+        )
+
+    def check(self, split: str) -> None:
+        self.whole.check("train" if split == "validation" else split)
+
+    def table(self, split: str) -> Table:
+        if split not in ("train", "validation"):
+            return self.whole.table(split)
+        return cut(self.whole.table("train"), validation=split == "validation")
+
+
+def cut(table: Table, validation: bool) -> Table:
+    """One of the two parts of a table; the same rows each time."""
+    held = set(random.Random(0).sample(range(len(table)), max(1, round(SHARE_OF_VALIDATION * len(table)))))
+    if len(held) == len(table):
+        raise TaskError(f"{table.origin} has too few rows to keep some for validation: give --validation_file.")
+    chosen = [index for index in range(len(table)) if (index in held) == validation]
+    rows, numbers = [table.rows[index] for index in chosen], [table.numbers[index] for index in chosen]
+    return Table(table.origin, table.columns, rows, numbers, table.unit)

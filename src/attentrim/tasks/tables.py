@@ -1,0 +1,193 @@
+"""Rows with named cells from files of many kinds; each row knows where it stands, so that an error can say so."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingExtraError, TaskError, unknown_name
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of one file, or of one split of a data set."""
+
+    origin: str
+    """The file or the data set, for messages."""
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+    numbers: Sequence[int]
+    """Of each row: its line in a text file, else its place."""
+    unit: str = "line"
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, index: int) -> str:
+        return f"{self.origin}, {self.unit} {self.numbers[index]}"
+
+
+def read_text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise TaskError(
+            f"{path}, line {line}: this is not UTF-8 text ({error.reason}); save the file as UTF-8."
+        ) from None
+    except OSError as error:
+        raise TaskError(f"Cannot read {path}: {error.strerror}.") from error
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """(number, line). Only a line feed ends a line: other separators may stand inside a sentence."""
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        yield number, line.rstrip("\r")
+
+
+def read_tabbed(path: Path, header: Sequence[str] = (), exact: bool = False) -> Table:
+    """A file split by tabs alone, where a quote is a character like any other. `header`: the names, if it has none."""
+    rows = [(number, line.split("\t")) for number, line in lines_of(path) if line]
+    return _with_header(path, rows, header, exact, "cells are parted by tabs")
+
+
+def read_csv(path: Path) -> Table:
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    rows: list[tuple[int, list[str]]] = []
+    try:
+        rows.extend((reader.line_num, cells) for cells in reader if cells)
+    except csv.Error as error:
+        raise TaskError(f"{path}, line {reader.line_num}: {error}.") from None
+    return _with_header(path, rows, (), True, "cells are parted by commas")
+
+
+def _with_header(
+    path: Path, rows: list[tuple[int, list[str]]], header: Sequence[str], exact: bool, parted: str
+) -> Table:
+    if not header and rows:
+        header = [name.strip() for name in rows[0][1]]
+        rows = rows[1:]
+    if len(set(header)) < len(header):
+        raise TaskError(f"{path} names a column twice: {', '.join(header)}.")
+    for number, cells in rows if exact else ():
+        if len(cells) != len(header):
+            raise TaskError(
+                f"{path}, line {number}: {len(header)} cells are needed ({', '.join(header)}), {len(cells)} found; "
+                f"{parted}."
+            )
+    named = [dict(zip(header, cells, strict=False)) for _, cells in rows]
+    return Table(str(path), tuple(header), named, [number for number, _ in rows])
+
+
+def read_json_lines(path: Path) -> Table:
+    rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    for number, line in lines_of(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise TaskError(f"{path}, line {number}: this is not JSON: {error.msg}.") from None
+        if not isinstance(row, dict):
+            raise TaskError(f'{path}, line {number}: a line must be an object, such as {{"text": ..., "label": ...}}.')
+        rows.append(row)
+        numbers.append(number)
+    return Table(str(path), _union(rows), rows, numbers)
+
+
+def read_json(path: Path) -> Table:
+    """A file that is one list of objects."""
+    try:
+        rows = json.loads(read_text(path))
+    except json.JSONDecodeError:
+        return read_json_lines(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        return read_json_lines(path)
+    return Table(str(path), _union(rows), rows, range(1, len(rows) + 1), "row")
+
+
+def _union(rows: Iterable[Row]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for row in rows for name in row))
+
+
+def read_parquet(path: Path) -> Table:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "datasets", "Reading Parquet") from error
+    try:
+        table = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise TaskError(f"{path} is not a Parquet file: {str(error).splitlines()[0]}") from error
+    return Table(str(path), tuple(table.column_names), table.to_pylist(), range(1, len(table) + 1), "row")
+
+
+def read_plain(path: Path) -> Table:
+    """Running text: each line that is not blank is a row."""
+    found = [(number, line) for number, line in lines_of(path) if line.strip()]
+    return Table(str(path), ("text",), [{"text": line} for _, line in found], [number for number, _ in found])
+
+
+def read_columns(path: Path, separator: str | None = None, tag: int = -1) -> Table:
+    """One word a line with its tags beside it; a blank line ends a sentence. `tag` counts from 0, or from the end."""
+    rows: list[dict[str, Any]] = []
+    numbers: list[int] = []
+    words: list[str] = []
+    tags: list[str] = []
+
+    def close() -> None:
+        if words:
+            rows.append({"tokens": tuple(words), "tags": tuple(tags)})
+        words.clear()
+        tags.clear()
+
+    for number, line in lines_of(path):
+        if not line.strip() or line.startswith("-DOCSTART-"):
+            close()
+            continue
+        cells = line.split(separator)
+        if len(cells) < 2 or (tag >= 0 and len(cells) <= tag):
+            needed = 2 if tag < 0 else tag + 1
+            raise TaskError(f"{path}, line {number}: {needed} columns are needed, {len(cells)} found.")
+        if not words:
+            numbers.append(number)
+        words.append(cells[0])
+        tags.append(cells[tag].strip())
+    close()
+    return Table(str(path), ("tokens", "tags"), rows, numbers)
+
+
+FORMATS: dict[str, Callable[[Path], Table]] = {
+    ".csv": read_csv,
+    ".tsv": lambda path: read_tabbed(path, exact=True),
+    ".jsonl": read_json_lines,
+    ".json": read_json,
+    ".parquet": read_parquet,
+    ".txt": read_plain,
+    ".conll": read_columns,
+    ".iob": read_columns,
+    ".bio": read_columns,
+}
+
+
+def read_file(path: str | Path) -> Table:
+    """A file of the user's own, by its ending."""
+    path = Path(path)
+    if not path.is_file():
+        raise TaskError(f"There is no file {path}.")
+    if path.suffix.lower() not in FORMATS:
+        raise TaskError(f"{path}: " + unknown_name("kind of file", path.suffix, FORMATS))
+    table = FORMATS[path.suffix.lower()](path)
+    if not table:
+        raise TaskError(f"{path} holds no examples.")
+    return table
