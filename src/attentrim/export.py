@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from .control import NAME as CONTROL
 from .duplicate import duplicate
 from .errors import AttentrimError, MissingExtraError
-from .inputs import example_inputs
+from .inputs import example_inputs, unpadded
 from .sites import find_sites, layout_of, unwrap
 
 FILE = "model.onnx"
@@ -343,21 +343,11 @@ def _compare(graph: _Graph, session: Any, inputs: Inputs, padding: str) -> _Diff
                 f"The output {name!r} of the exported file is {list(found.shape)} where the model's is "
                 f"{list(wanted.shape)}, on {case}."
             )
-        valid = _valid_positions(graph.model, inputs, wanted)
+        valid = unpadded(graph.model, inputs, wanted)
         if valid is not None:
             found, wanted = found[valid], wanted[valid]
         differences.append(_Difference(name, case, float((found - wanted).abs().max()), float(wanted.abs().max())))
     return max(differences)
-
-
-def _valid_positions(model: Any, inputs: Inputs, output: Tensor) -> Tensor | None:
-    """Where an output that has a value for each input position is not padding; None if it has none, or no padding."""
-    mask = inputs.get("attention_mask")
-    if mask is None or "decoder_input_ids" in inputs:
-        return None
-    if "input_values" in inputs and output.dim() == 3:
-        mask = model._get_feature_vector_attention_mask(output.shape[1], mask)
-    return mask.bool() if output.shape[: mask.dim()] == mask.shape else None
 
 
 def _opset(path: Path) -> int:

@@ -99,3 +99,13 @@ def _mask(batch: int, length: int, padding: str) -> Tensor:
         lengths -= torch.arange(batch)[:, None] * length // (2 * batch)
     positions = torch.arange(length)
     return (positions < lengths if padding != "left" else positions >= length - lengths).long()
+
+
+def unpadded(model: Any, inputs: dict[str, Tensor], output: Tensor) -> Tensor | None:
+    """Where an output that has a value for each input position is not padding; None if it has none, or no padding."""
+    mask = inputs.get("attention_mask")
+    if mask is None or "decoder_input_ids" in inputs:
+        return None
+    if "input_values" in inputs and output.dim() == 3:
+        mask = model._get_feature_vector_attention_mask(output.shape[1], mask)
+    return mask.bool() if output.shape[: mask.dim()] == mask.shape else None

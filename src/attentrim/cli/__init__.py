@@ -13,7 +13,7 @@ from .. import __version__
 from ..errors import AttentrimError
 from .output import Output
 
-COMMANDS = ("demo", "train", "plan", "trim", "evaluate", "export", "show", "methods", "env")
+COMMANDS = ("demo", "train", "plan", "trim", "evaluate", "compare", "bench", "export", "show", "methods", "env")
 """One module each, with `HELP`, `EXAMPLES`, `add_arguments(parser)` and `run(args, output)`."""
 
 
@@ -35,6 +35,9 @@ def build_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         module.add_arguments(command)
+        command.add_argument(
+            "--quiet", action="store_true", help="no progress and no remarks: results and errors only"
+        )
         command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else, to stdout")
         command.set_defaults(run=module.run)
     return parser
@@ -46,7 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if more and not getattr(args, "takes_training_arguments", False):
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     args.more = more
-    output = Output(json=args.json)
+    args.words = list(sys.argv[1:] if argv is None else argv)
+    output = Output(json=args.json, quiet=args.quiet)
+    if args.quiet:
+        os.environ["TQDM_DISABLE"] = "1"  # read when tqdm is imported
     try:
         with redirect_stdout(sys.stderr if args.json else sys.stdout):
             args.run(args, output)

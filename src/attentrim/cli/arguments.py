@@ -17,7 +17,6 @@ from ..tasks.own import TYPES
 from ..tasks.tables import FORMATS
 
 NO_METHOD = "none"
-ENDINGS = tuple(FORMATS)
 
 
 DATA_FLAGS = {
@@ -48,8 +47,9 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--data_dir", help="a local copy of the task in its published layout (else: from the hub)")
     data.add_argument("--dataset", help="a hub name or a directory of `datasets`: your own, or a mirror of the task")
     data.add_argument("--dataset_config", metavar="NAME", help="which part of the dataset")
-    for split in ("train", "validation", "test"):
-        data.add_argument(f"--{split}_file", metavar="FILE", help=f"your own {split} data: {', '.join(ENDINGS)}")
+    data.add_argument("--train_file", metavar="FILE", help=f"your own training data: {', '.join(FORMATS)}")
+    data.add_argument("--validation_file", metavar="FILE", help="(without it: a tenth of the training rows)")
+    data.add_argument("--test_file", metavar="FILE", help="for evaluate --split test")
     data.add_argument(
         "--task_type", help=f"one of: {', '.join(TYPES)} (default: by the look of the data, or of the trained model)"
     )
@@ -178,6 +178,23 @@ def training_arguments(
         return TrainingArguments(**{name: getattr(found, name) for name in names})
     except (ValueError, ImportError) as error:
         raise AttentrimError(str(error)) from error
+
+
+def training_names() -> list[str]:
+    return _training_parser()[1]
+
+
+def given_training_arguments(flags: Sequence[str]) -> dict[str, Any]:
+    """Those fields of TrainingArguments that the flags name, with their values."""
+    if not flags:
+        return {}
+    found = training_arguments({}, {}, flags, "unused")
+    named = {flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
+    return {name: value for name, value in found.to_dict().items() if name in named}
+
+
+def comma_separated(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _training_parser() -> tuple[argparse.ArgumentParser, list[str]]:

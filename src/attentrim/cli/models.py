@@ -47,7 +47,7 @@ def _random_model() -> str:
     import tempfile
 
     import torch
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     from ..tasks.acceptability import vocabulary
@@ -56,7 +56,9 @@ def _random_model() -> str:
     words = {word: index for index, word in enumerate([*special.values(), *vocabulary()])}
     tokens = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokens.normalizer = normalizers.Lowercase()
-    tokens.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    # "didn't" is one word
+    spaces, marks = pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex("[.,?]"), "isolated")
+    tokens.pre_tokenizer = pre_tokenizers.Sequence([spaces, marks])
     tokens.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",

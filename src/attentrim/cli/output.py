@@ -16,13 +16,16 @@ if TYPE_CHECKING:
 
 
 class Output:
-    def __init__(self, json: bool = False) -> None:
+    def __init__(self, json: bool = False, quiet: bool = False) -> None:
         self.json = json
+        self.quiet = quiet
         self.stdout = sys.stdout
         self.console = Console(stderr=json, highlight=False)
 
     def say(self, text: str) -> None:
-        self.console.print(text, markup=False)
+        """A remark, which --quiet leaves out."""
+        if not self.quiet:
+            self.console.print(text, markup=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Numbers to the right, words to the left."""

@@ -14,6 +14,7 @@ from ..tasks.kinds import EncodedDataset, Encoding
 from ..tasks.own import Given, check_classes, find_columns, infer_kind, kind_of_model, own_task
 from ..tasks.sources import CutTrain, Generated, HubCopy, LocalCopy, OwnFiles, Source
 from ..tasks.tables import Table
+from .arguments import comma_separated
 from .models import calm, check_model_name, explain, quiet
 from .output import Output
 
@@ -157,7 +158,7 @@ def _own_task(args: argparse.Namespace, source: Source, split: str, config: Any)
         args.text_column,
         args.text_pair_column,
         args.label_column,
-        tuple(name.strip() for name in (args.choice_columns or "").split(",") if name.strip()),
+        tuple(comma_separated(args.choice_columns or "")),
     )
     table = source.table(split)
     columns = find_columns(table, given)

@@ -97,6 +97,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
 def _train(args: argparse.Namespace, method: Method | None, config: dict[str, Any], output: Output) -> None:
     from transformers import set_seed
 
+    from ..machine import peak_memory
     from ..run_files import AttentionLog, HistoryWriter
     from ..trainer import Trainer
     from .models import check_output_dir, load_model
@@ -108,6 +109,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         check_output_dir(args.output_dir, args.teacher)
     defaults = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
     training = training_arguments(defaults, config, args.more, str(directory))
+    training.disable_tqdm = training.disable_tqdm or output.quiet
     set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
     loaded = load_for_task(args, ["train", "validation"], output, fresh_head=True)
     task = loaded.task
@@ -156,6 +158,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "parameters": sum(parameter.numel() for parameter in final.parameters()),
         "output_dir": args.output_dir,
         "train_seconds": done.metrics["train_runtime"],
+        "peak_memory_bytes": peak_memory(),
         "method": args.method,
         "seed": training.seed,
         "trimmed": trimmed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import MethodError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 METHODS: Registry[type[Method]] = Registry("method")
 TRAINING_DEFAULTS = {"num_train_epochs": 4, "learning_rate": 3e-5, "per_device_train_batch_size": 32}
-"""Those of the papers."""
+"""Epochs and learning rate are those of the AutoAttention paper; no paper names a batch size."""
 
 
 @dataclass(kw_only=True)
@@ -44,6 +44,10 @@ class Method:
     def from_settings(cls, settings: Mapping[str, Any]) -> Method:
         """From `k=v` pairs of a command line or a YAML mapping."""
         return cls(**from_text(cls, settings))
+
+    @classmethod
+    def setting_names(cls) -> list[str]:
+        return [entry.name for entry in fields(cls)]
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -112,7 +112,7 @@ class Task:
         return tuple(sorted(found, key=lambda name: (name != "O", int(name) if numeric else 0, name)))
 
     def scorer(self, data: EncodedDataset) -> Callable[[Any], dict[str, float]]:
-        """`compute_metrics` of a Trainer that evaluates on `data` and reduces what a model puts out by `how.reduce`."""
+        """`compute_metrics` for a Trainer that evaluates on `data` and reduces outputs by `how.reduce`."""
 
         def score(prediction: Any) -> dict[str, float]:
             return self.how.judge(self.metrics, prediction.predictions, prediction.label_ids, data, self.named_labels)

@@ -1,0 +1,103 @@
+"""The ways to run a model. Each becomes a call without arguments that returns the model's first output."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..duplicate import duplicate
+from ..errors import AttentrimError, MissingExtraError
+from .batches import Inputs
+
+Call = Callable[[], Tensor]
+
+COMPILER_MODES = {"compile": "default", "cudagraph": "reduce-overhead"}
+
+
+class UnavailableError(AttentrimError):
+    """Why a contestant cannot take part. It becomes the remark of a row."""
+
+
+def prepare(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
+    """`model` in `backend`, on these inputs. `folder` keeps the model's ONNX file from one shape to the next."""
+    if backend == "onnx":
+        return _onnx(model, inputs, folder)
+    if backend == "cudagraph" and model.device.type != "cuda":
+        raise UnavailableError("CUDA graphs need a CUDA device")
+    attention = "eager" if backend == "eager" else "sdpa"
+    if backend in COMPILER_MODES and not has_sdpa(model):
+        attention = "eager"
+    twin = with_attention(model, attention)
+    if backend in COMPILER_MODES:
+        # one graph a shape: a graph for any shape is slower, and which one is made would depend on the shapes before
+        torch.compiler.reset()
+        twin = torch.compile(twin, mode=COMPILER_MODES[backend], dynamic=False)
+    return plain_call(twin, inputs)
+
+
+def plain_call(model: Any, inputs: Inputs) -> Call:
+    return lambda: model(**inputs)[0]
+
+
+def has_sdpa(model: Any) -> bool:
+    return bool(model._supports_sdpa)
+
+
+def with_attention(model: Any, attention: str) -> Any:
+    """A twin that shares the weights of `model`, uses one attention implementation, and keeps no cache."""
+    if attention == "sdpa" and not has_sdpa(model):
+        raise UnavailableError(f"{model.config.model_type} has no SDPA attention in transformers: use eager")
+    twin = duplicate(model, lambda tensor: tensor).eval()
+    twin.config.use_cache = False
+    if twin.config._attn_implementation != attention:
+        twin.set_attn_implementation(attention)
+    return twin
+
+
+def place(model: Any, device: str, dtype: torch.dtype) -> Any:
+    """A twin on a device, in a dtype; the model itself stays as it is."""
+    return duplicate(
+        model, lambda tensor: tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
+    ).eval()
+
+
+@contextmanager
+def rounded_products(when: bool) -> Iterator[None]:
+    """TF32 in matrix products of float32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if when else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _onnx(model: Any, inputs: Inputs, folder: Path) -> Call:
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise MissingExtraError("onnxruntime", "onnx", "The backend onnx")
+    import onnxruntime
+
+    if model.dtype is not torch.float32:
+        raise UnavailableError("ONNX export takes float32 only")
+    provider = "CUDAExecutionProvider" if model.device.type == "cuda" else "CPUExecutionProvider"
+    if provider not in onnxruntime.get_available_providers():
+        raise UnavailableError(f"this ONNX Runtime has no {provider}")
+    path = folder / "model.onnx"
+    if not path.exists():
+        from ..export import export_onnx
+
+        with torch.inference_mode(False):
+            export_onnx(model, folder)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(path, options, providers=[provider])
+    first = [session.get_outputs()[0].name]
+    feed = {entry.name: inputs[entry.name].cpu().numpy() for entry in session.get_inputs()}
+    return lambda: torch.from_numpy(session.run(first, feed)[0])

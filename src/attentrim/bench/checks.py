@@ -1,0 +1,78 @@
+"""What cannot be measured is refused before anything is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..cost import most_tokens
+from ..errors import AttentrimError, unknown_name
+from ..inputs import example_inputs
+from . import BACKENDS, DEVICES, DTYPES, RIVALS
+from .backends import place
+
+SPARE_POSITIONS = 2
+"""`most_tokens` leaves this many for architectures that number positions from 2; others can use them."""
+
+
+def check(
+    models: Mapping[str, Any],
+    shapes: Sequence[tuple[int, int]],
+    dtypes: Sequence[str],
+    devices: Sequence[str],
+    backends: Sequence[str],
+    rivals: Sequence[str],
+    repeats: int,
+    padding: float,
+) -> None:
+    for kind, given, known in (
+        ("dtype", dtypes, DTYPES),
+        ("device", devices, DEVICES),
+        ("backend", backends, BACKENDS),
+        ("rival", rivals, RIVALS),
+    ):
+        _check_names(kind, given, known)
+    if "cuda" in devices and not torch.cuda.is_available():
+        raise AttentrimError("--devices asks for cuda, and torch finds no CUDA device here: use --devices cpu.")
+    if rivals and not {"sdpa", "eager"} & set(backends):
+        raise AttentrimError(f"--rivals run in plain PyTorch: add sdpa or eager to --backends {' '.join(backends)}.")
+    if min(repeats, *(size for shape in shapes for size in shape)) < 1:
+        raise AttentrimError("--repeats, --batch_sizes and --lengths must be 1 or more.")
+    if not 0 <= padding < 1:
+        raise AttentrimError(f"--padding is the share of the last row that is padding, in [0, 1). Got {padding}.")
+    for name, model in models.items():
+        for length in {length for _, length in shapes}:
+            _check_length(name, model, length)
+
+
+def _check_names(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise AttentrimError(unknown_name(kind, name, known))
+    if not given and kind != "rival":
+        raise AttentrimError(f"Give at least one {kind}.")
+    if len(set(given)) < len(given):
+        raise AttentrimError(f"--{kind}s names something twice: {' '.join(given)}.")
+
+
+def _check_length(name: str, model: Any, length: int) -> None:
+    safe = most_tokens(model)
+    if length <= safe:
+        return
+    if length <= safe + SPARE_POSITIONS and _runs(model, length):
+        return
+    raise AttentrimError(
+        f"--lengths {length} is too long for --{name}, which has {safe + SPARE_POSITIONS} positions (some models "
+        f"number them from {SPARE_POSITIONS}): at most {safe} fit for certain."
+    )
+
+
+def _runs(model: Any, length: int) -> bool:
+    try:
+        with torch.inference_mode():
+            place(model, "cpu", torch.float32)(**example_inputs(model, 1, length))
+    except (IndexError, RuntimeError):
+        return False
+    return True

@@ -1,0 +1,35 @@
+"""What one measurement says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Row:
+    """One contestant at one shape, dtype and device. What was not measured is None, and `remark` says why."""
+
+    batch: int
+    length: int
+    """Tokens a sequence, padding included; frames for speech; of no account for images."""
+    dtype: str
+    device: str
+    backend: str
+    name: str
+    """"model", "against", or the name of a rival."""
+    parameters: int | None = None
+    milliseconds_median: float | None = None
+    milliseconds_quartiles: tuple[float, float] | None = None
+    speedup: float | None = None
+    """The median over repeats of the reference's time divided by this one's. The reference is `against` in the same
+    backend, or, where there is none, `model` in the first backend."""
+    speedup_quartiles: tuple[float, float] | None = None
+    flop_ratio: float | None = None
+    """FLOPs of the reference divided by this one's: the speed-up if nothing but matrix products took time."""
+    max_abs_difference: float | None = None
+    """How far the first output (logits or hidden states, without padding) is from that of the same model run in eager
+    float32: what backend and dtype change. For a rival, from that of the dense model: what it changes itself."""
+    sequences_per_second: float | None = None
+    tokens_per_second: float | None = None
+    """Padding included; None for images."""
+    remark: str | None = None

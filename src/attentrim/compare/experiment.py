@@ -1,0 +1,127 @@
+"""What is compared: named runs, each a set of settings of `attentrim train`."""
+
+from __future__ import annotations
+
+import itertools
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import AttentrimError, MethodError, did_you_mean
+from ..methods import METHODS
+
+DENSE = "dense"
+"""The run without a method, which the others are measured by."""
+NO_METHOD = "none"
+NAME = frozenset(string.ascii_letters + string.digits + "-_.=+")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One thing that is compared, over all seeds."""
+
+    name: str
+    settings: Mapping[str, Any]
+    """Flags of `train` without their dashes; `method_config` is a mapping."""
+
+    @property
+    def needs(self) -> set[str]:
+        """Names of runs whose directories stand in the settings, in braces."""
+        values = [*self.settings.values(), *(self.settings.get("method_config") or {}).values()]
+        texts = [value for value in values if isinstance(value, str)]
+        return {field for text in texts for _, field, _, _ in string.Formatter().parse(text) if field}
+
+    def filled(self, directories: Mapping[str, str]) -> dict[str, Any]:
+        """The settings with directories in place of names."""
+
+        def fill(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {name: fill(inner) for name, inner in value.items()}
+            return value.format_map(directories) if isinstance(value, str) and self.needs else value
+
+        return {name: fill(value) for name, value in self.settings.items()}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Entries in an order in which each finds what it needs."""
+
+    entries: tuple[Entry, ...]
+    seeds: tuple[int, ...]
+    baseline: str | None = DENSE
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        before: set[str] = set()
+        for entry in self.entries:
+            if not entry.name or not set(entry.name) <= NAME:
+                raise AttentrimError(f"{entry.name!r} is no name for a run: letters, digits and any of -_.=+ only.")
+            if entry.name in before:
+                raise AttentrimError(f"There are two runs with the name {entry.name!r}.")
+            for name in sorted(entry.needs - before):
+                raise AttentrimError(f"The run {entry.name!r} needs {name!r}, which is no run before it.")
+            before.add(entry.name)
+        if self.baseline is not None and self.baseline not in before:
+            raise AttentrimError(f"The baseline {self.baseline!r} is none of the runs: {', '.join(sorted(before))}.")
+
+
+def entries_of_methods(
+    names: Sequence[str], settings: Mapping[str, str], target_sparsity: float | None, common: Mapping[str, Any]
+) -> list[Entry]:
+    """One entry a method, the dense one first. A setting goes to each method that knows it, or to METHOD.setting."""
+    wanted = list(dict.fromkeys(name for name in names if name != NO_METHOD))
+    entries = [Entry(DENSE, {**common, "method": NO_METHOD})]
+    used: set[str] = set()
+    for name in wanted:
+        known = METHODS[name].setting_names()
+        own = {}
+        for key, value in settings.items():
+            method, _, field = key.rpartition(".")
+            if method in ("", name) and field in known:
+                own[field] = value
+                used.add(key)
+        if "target_sparsity" in known and target_sparsity is not None:
+            own.setdefault("target_sparsity", str(target_sparsity))
+        METHODS[name].from_settings(own)
+        entries.append(Entry(name, {**common, "method": name, "method_config": own}))
+    for key in settings.keys() - used:
+        raise MethodError(f"--method_config: none of the methods compared has the setting {key!r}.")
+    return entries
+
+
+def entries_of_config(runs: Mapping[str, Any], common: Mapping[str, Any]) -> list[Entry]:
+    """Entries as a config file names them, each a mapping of overrides."""
+    entries = []
+    for name, overrides in runs.items():
+        if not isinstance(overrides, Mapping):
+            raise AttentrimError(f"runs: {name!r} must be a mapping of settings, such as 'method: hisp'.")
+        entries.append(_checked(Entry(str(name), {**common, **overrides})))
+    return entries
+
+
+def entries_of_sweep(sweep: Mapping[str, Any], common: Mapping[str, Any], flags: Sequence[str]) -> list[Entry]:
+    """All combinations of values. A key that is no flag of `train` is a setting of the method."""
+    if not all(isinstance(values, list) and values for values in sweep.values()):
+        raise AttentrimError("sweep: each key needs a list of values, such as 'gate_lr: [0.1, 1, 5]'.")
+    entries = []
+    for values in itertools.product(*sweep.values()):
+        chosen = dict(zip(sweep, values, strict=True))
+        own = {key: value for key, value in chosen.items() if key in flags}
+        method = {key: value for key, value in chosen.items() if key not in flags}
+        settings = {**common, **own, "method_config": {**(common.get("method_config") or {}), **method}}
+        parts = [str(value) if key == "method" else f"{key}={value}" for key, value in chosen.items()]
+        entries.append(_checked(Entry("-".join(parts), settings)))
+    return entries
+
+
+def _checked(entry: Entry) -> Entry:
+    """An entry whose method and settings exist. What stands in for directories is not looked at."""
+    name, settings = entry.settings.get("method", NO_METHOD), entry.settings.get("method_config") or {}
+    if name == NO_METHOD:
+        return Entry(entry.name, {key: value for key, value in entry.settings.items() if key != "method_config"})
+    known = METHODS[name].setting_names()
+    for key in settings:
+        if key not in known:
+            raise MethodError(f"The run {entry.name!r}: {name} has no setting {key!r}.{did_you_mean(key, known)}")
+    return entry
