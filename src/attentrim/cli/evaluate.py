@@ -56,7 +56,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
             use_cpu=args.use_cpu,
             report_to=[],
         )
-        data = loaded.data(args.split, args.max_eval_samples, labelled=not args.predictions)
+        labelled = not args.predictions and not args.split.startswith("test")
+        data = loaded.data(args.split, args.max_eval_samples, labelled)
         result, outputs = evaluate(loaded, loaded.model, data, settings)
         if args.split == "validation":
             add_more_sets(result, loaded, loaded.model, args, settings)
