@@ -80,7 +80,7 @@ def carry_out(
 ) -> Iterator[Outcome]:
     """Run what is not done yet, `jobs` at a time; yields the outcome of each. `report` hears of new ones only."""
     check_kept(runs)
-    workers = _Workers()
+    workers = _Workers(jobs)
     waiting = [run for run in runs if not run.done]
     yield from (_outcome(run) for run in runs if run.done)
     failed: dict[Path, str] = {}
@@ -139,7 +139,8 @@ def drop_weights(runs: Sequence[Run], unfinished: Sequence[Run]) -> None:
 class _Workers:
     """Processes forked from a server that has imported everything and used nothing: no GPU, no threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
         self.context: Any = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(list(PRELOADED))
         self.running: set[Any] = set()
@@ -150,7 +151,7 @@ class _Workers:
         shutil.rmtree(run.directory, ignore_errors=True)
         run.directory.mkdir(parents=True)
         (run.directory / SETTINGS).write_text(json.dumps(run.settings, indent=2) + "\n", encoding="utf-8")
-        process = self.context.Process(target=_train, args=(str(run.directory),), daemon=True)
+        process = self.context.Process(target=_train, args=(str(run.directory), self.jobs), daemon=True)
         if self.stopped:
             return "stopped"
         process.start()
@@ -176,9 +177,14 @@ def _reason(log: Path, code: int | None) -> str:
     return errors[-1] if errors else f"{how}; see {log}"
 
 
-def _train(directory: str) -> None:
+def _train(directory: str, jobs: int) -> None:
     """In the process: `attentrim train` with the settings of a run, its words in a log."""
+    import torch
+
     _die_with_the_parent()
+    if jobs > 1:
+        # more threads than cores would wait for each other
+        torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
     log = os.open(f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(log, stream)
