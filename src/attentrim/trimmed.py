@@ -66,14 +66,15 @@ def _arguments(site: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
 def _finish(site: Any, arguments: dict[str, Any], context: Tensor, past: Any) -> tuple[Any, ...]:
     """Project (where that is the site's own job), and return what the stock site would."""
     layout: Layout = site.attentrim_layout
+    hidden = arguments["hidden_states"]
     # One entry a site, in place: zero heads. Without it the maps of later sites would move up in `attentions`.
-    weights = context.new_zeros(context.shape[0], 0, *2 * context.shape[1:2]) if _is_eager(site) else None
+    weights = context.new_zeros(context.shape[0], 0, *2 * hidden.shape[1:2]) if _is_eager(site) else None
     if layout.shared_bias:
         arguments["position_bias"] = full_bias(site, arguments, past)
     if layout.output_in_parent:
         return context, weights
     output = site.get_submodule(layout.output)(context)
-    return layout.finish(site, arguments, output, weights)
+    return layout.finish(site, arguments, output.expand(-1, hidden.shape[1], -1), weights)
 
 
 def _is_eager(site: Any) -> bool:
@@ -140,6 +141,7 @@ class UniformSite(Trimmed):
     attentrim_layout: Layout
     attentrim_causal: bool
     attentrim_window: int | None
+    training: bool
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         arguments = _arguments(self, args, kwargs)
@@ -152,14 +154,18 @@ class UniformSite(Trimmed):
             context = _windowed(self, hidden, self._valid(mask, hidden, first), cache)
         elif self.attentrim_causal:
             context = _running(self, hidden, self._valid(mask, hidden, first), cache, past)
-        elif mask is None:
-            context = hidden.mean(1, keepdim=True).expand_as(hidden)
         else:
-            weights = once_a_pass(
-                self, mask, hidden.dtype, lambda: mean_weights(self._valid(mask, hidden, first), hidden.dtype)
-            )
-            context = torch.matmul(weights, hidden).expand_as(hidden)
+            context = self._mean(mask, hidden, first)
+            # One row for all positions, which what follows broadcasts; dropout would draw for each position.
+            context = context.expand_as(hidden) if self.training else context
         return _finish(self, arguments, context, past)
+
+    def _mean(self, mask: Any, hidden: Tensor, first: int | Tensor | None) -> Tensor:
+        if mask is None:
+            return hidden.mean(1, keepdim=True)
+        dtype = hidden.dtype
+        weights = once_a_pass(self, mask, dtype, lambda: mean_weights(self._valid(mask, hidden, first), dtype))
+        return torch.bmm(weights, hidden) if weights.shape[0] == hidden.shape[0] else torch.matmul(weights, hidden)
 
     def _valid(self, mask: Any, hidden: Tensor, first: int | Tensor | None) -> Tensor | None:
         return valid_positions(mask, hidden, first, self.attentrim_layout.binary_mask)
@@ -168,7 +174,11 @@ class UniformSite(Trimmed):
 class ProjectOnce(Trimmed):
     """The output projection of a uniform site that sees the whole sequence: all its input rows are the same one."""
 
+    training: bool
+
     def forward(self, context: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(context)  # type: ignore[misc, no-any-return]
         projected: Tensor = super().forward(context[:, :1])  # type: ignore[misc]
         return projected.expand(*context.shape[:-1], projected.shape[-1])
 
