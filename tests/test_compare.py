@@ -100,7 +100,7 @@ def test_settings_of_a_config_are_checked_before_anything_runs():
 
 def outcome(name, seed, value, error=None):
     run = Run(Entry(name, {}), seed, Path(name), {})
-    result = {"value": value, "sparsity": 0.5, "parameters": 10, "train_seconds": 2.0}
+    result = {"value": value, "sparsity": 0.5, "parameters": 10, "train_seconds": 2.0, "uniform_sites": [3]}
     return Outcome(run, {} if error else result, error)
 
 
@@ -247,3 +247,27 @@ def test_kept_runs_are_those_of_this_experiment(tmp_path):
 )
 def test_wrong_input(home, tmp_path, capsys, more, words):
     assert words in fails(capsys, *compare(home, tmp_path / "out", *more))
+
+
+def test_what_a_failed_run_starts_from_is_kept_for_the_next_try(home, tmp_path, capsys):
+    runs = {"dense": {"method": "none"}, "more": {"method": "random-heads", "model": "{dense}", "max_length": 4}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"runs": runs, "seeds": 1}, sort_keys=False))
+    command = compare(home, tmp_path / "out", "--config", tmp_path / "c.yaml")
+    assert "--max_length must be between" in fails(capsys, *command)
+    runs["more"]["max_length"] = 16
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"runs": runs, "seeds": 1}, sort_keys=False))
+    assert len(run_json(capsys, *command)["runs"]) == 2
+    assert not list((tmp_path / "out").rglob("model.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        ({"method": "hisp", "method_config": {"target_sparsity": 7}}, "The run 'x': The 'target_sparsity' parameter"),
+        ({"method": "none", "max_step": 1}, "The run 'x' has no setting 'max_step'. Did you mean 'max_steps'"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_before_the_first_one_starts(home, tmp_path, capsys, run, words):
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"runs": {"dense": {"method": "none"}, "x": run}}))
+    assert words in fails(capsys, *compare(home, tmp_path / "out", "--config", tmp_path / "c.yaml"))
+    assert not list((tmp_path / "out").rglob("metrics.json")) if (tmp_path / "out").exists() else True

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import AttentrimError
+from ..errors import AttentrimError, did_you_mean
 from .arguments import (
     DATA_FLAGS,
     add_task_arguments,
@@ -123,9 +123,6 @@ def _experiment(args: argparse.Namespace) -> Experiment:
     flags = {**OWN, "max_train_samples": int}
     given = {name: getattr(args, name, None) for name in flags if name not in ("output_dir", "method", "no_trim")}
     common = {**DEFAULTS, **config, **_present(given), **given_training_arguments(args.more)}
-    for name in config:
-        if name not in flags and name not in ("method_config", *training_names()):
-            raise AttentrimError(f"{args.config}: {name!r} is neither a flag of train nor one of TrainingArguments.")
     if not common.get("model") and common.get("task") != "acceptability":
         raise AttentrimError("--model is missing.")
     if not any(common.get(name) for name in DATA_FLAGS):
@@ -142,6 +139,10 @@ def _experiment(args: argparse.Namespace) -> Experiment:
         entries = entries_of_config(own.get("runs") or {}, common)
         if own.get("sweep"):
             entries += entries_of_sweep(own["sweep"], common, [*flags, *training_names()])
+    known = {*flags, "method_config", *training_names()} - {"output_dir"}
+    for entry in entries:
+        for key in sorted(entry.settings.keys() - known):
+            raise AttentrimError(f"The run {entry.name!r} has no setting {key!r}.{did_you_mean(key, known)}")
     names = [entry.name for entry in entries]
     baseline = own.get("baseline", DENSE if DENSE in names else None)
     return Experiment(tuple(entries), _seeds(args.seeds or own.get("seeds", 5)), baseline, own.get("about", ""))
@@ -184,7 +185,7 @@ def _line(outcome: Any) -> str:
     result = outcome.result
     return (
         f"{outcome.run.title}: {result['metric']} {result['value']:.4f}, {result['sparsity']:.1%} of the heads "
-        f"removed, {result['train_seconds']:.0f} s"
+        f"removed, {len(result['uniform_sites'])} sites uniform, {result['train_seconds']:.0f} s"
     )
 
 

@@ -33,7 +33,7 @@ class Output:
         table = Table(title=title, title_justify="left", title_style="bold")
         for index, column in enumerate(columns):
             numeric = bool(cells) and all(row[index][:1].isdigit() for row in cells)
-            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+            table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
         for row in cells:
             table.add_row(*row)
         self.console.print(table)

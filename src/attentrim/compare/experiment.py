@@ -116,7 +116,7 @@ def entries_of_sweep(sweep: Mapping[str, Any], common: Mapping[str, Any], flags:
 
 
 def _checked(entry: Entry) -> Entry:
-    """An entry whose method and settings exist. What stands in for directories is not looked at."""
+    """An entry whose method and settings can be. What stands in for directories is not looked at."""
     name, settings = entry.settings.get("method", NO_METHOD), entry.settings.get("method_config") or {}
     if name == NO_METHOD:
         return Entry(entry.name, {key: value for key, value in entry.settings.items() if key != "method_config"})
@@ -124,4 +124,9 @@ def _checked(entry: Entry) -> Entry:
     for key in settings:
         if key not in known:
             raise MethodError(f"The run {entry.name!r}: {name} has no setting {key!r}.{did_you_mean(key, known)}")
+    plain = {key: value for key, value in settings.items() if not (isinstance(value, str) and "{" in value)}
+    try:
+        METHODS[name].from_settings(plain)
+    except MethodError as error:
+        raise MethodError(f"The run {entry.name!r}: {error}") from None
     return entry

@@ -43,6 +43,8 @@ class Summary:
     interval: tuple[float, float] | None
     """Its 95% interval (Student's t); None with fewer than two pairs."""
     sparsity: float | None
+    uniform: float | None
+    """Sites with uniform attention."""
     parameters: float | None
     seconds: float | None
 
@@ -74,6 +76,7 @@ def _summary(
         _mean(pairs) if compared else None,
         interval(pairs) if compared else None,
         _mean([result["sparsity"] for result in results.values()]),
+        _mean([len(result["uniform_sites"]) for result in results.values()]),
         _mean([result["parameters"] for result in results.values()]),
         _mean([result["train_seconds"] for result in results.values()]),
     )
@@ -118,7 +121,18 @@ def as_json(
     }
 
 
-COLUMNS = ("run", "{metric}", "sd", "seeds", "vs {baseline}", "95% interval", "removed", "seconds", "parameters")
+COLUMNS = (
+    "run",
+    "{metric}",
+    "sd",
+    "seeds",
+    "vs {baseline}",
+    "95% interval",
+    "removed",
+    "uniform",
+    "seconds",
+    "parameters",
+)
 
 
 def table(summaries: Sequence[Summary], metric: str, baseline: str | None) -> tuple[list[str], list[list[str]]]:
@@ -138,6 +152,7 @@ def _cells(summary: Summary) -> list[str]:
         _number(summary.difference, "{:+.4f}"),
         _number(low, "{:+.4f} to ") + _number(high, "{:+.4f}"),
         _number(summary.sparsity, "{:.1%}"),
+        _number(summary.uniform, "{:g}"),
         _number(summary.seconds, "{:.0f}"),
         _number(summary.parameters, "{:,.0f}"),
     ]
@@ -158,8 +173,8 @@ def markdown(experiment: Experiment, facts: dict[str, Any], summaries: Sequence[
 {about}{body}
 
 Mean and standard deviation over the seeds; differences are paired by seed, with Student's 95% interval; {better} is
-better. Measured on {facts["examples"]} examples. "removed" is the share of the heads; seconds are those of training.
-Made by:
+better. Measured on {facts["examples"]} examples. "removed" is the share of the heads, "uniform" the number of sites
+with uniform attention; seconds are those of training. Made by:
 
 ```bash
 {command}

