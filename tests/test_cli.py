@@ -117,13 +117,6 @@ def test_env(capsys):
     assert "bert" in data["architectures"]
 
 
-def test_demo(capsys, tmp_path):
-    data = run_json(capsys, "demo", "--output_dir", tmp_path / "demo")
-    assert data["parameters"] < data["parameters_before"]
-    assert all(difference < 1e-4 for difference in data["differences"].values())
-    assert (tmp_path / "demo" / "plan.json").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -114,6 +114,8 @@ def test_own_data_of_other_kinds(home, tmp_path, capsys):
     (tmp_path / "w.jsonl").write_text("\n".join(rows))
     result = train(capsys, home, tmp_path / "words", "--train_file", tmp_path / "w.jsonl")
     assert (result["task"], result["metric"]) == ("tokens", "entity_f1")
+    named = ("--validation_file", tmp_path / "w.jsonl", "--task_type", "choice")
+    assert "was trained for tokens" in fails(capsys, "evaluate", "--model", tmp_path / "words", *named)
     answers = ("--predictions", tmp_path / "tags.tsv", "--validation_file", tmp_path / "w.jsonl")
     run_json(capsys, "evaluate", "--model", tmp_path / "words", *answers)
     blocks = (tmp_path / "tags.tsv").read_text().split("\n\n")[:-1]
@@ -149,19 +151,48 @@ def test_glue_submissions(home, tmp_path, capsys):
         assert all(answer in answers if answers else np.isfinite(float(answer)) for _, answer in lines[1:])
 
 
-def test_a_model_with_its_classes_in_another_order_is_read_by_their_names(home, tmp_path, capsys):
-    data = ("--task", "mnli", "--data_dir", write_copy("mnli", tmp_path / "data", rows=4))
+def turned_round(model, order, directory, rename=str):
+    """The same model with its classes in another order."""
+    turned = tf.AutoModelForSequenceClassification.from_pretrained(model)
+    turned.classifier.weight.data = turned.classifier.weight.data[order]
+    turned.classifier.bias.data = turned.classifier.bias.data[order]
+    turned.config.id2label = {new: rename(turned.config.id2label[old]) for new, old in enumerate(order)}
+    turned.config.label2id = {name: index for index, name in turned.config.id2label.items()}
+    turned.save_pretrained(directory)
+    tf.AutoTokenizer.from_pretrained(model).save_pretrained(directory)
+    return directory
+
+
+@pytest.mark.parametrize(("task", "order"), [("mnli", [2, 0, 1]), ("mrpc", [1, 0]), ("wnli", [1, 0])])
+def test_the_order_of_a_models_classes_makes_no_difference(home, tmp_path, capsys, task, order):
+    data = ("--task", task, "--data_dir", write_copy(task, tmp_path / "data", rows=4))
+    few = ("--max_eval_samples", 24, "--use_cpu")
     result = train(capsys, home, tmp_path / "run", *data)
-    model = tf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
-    order = [2, 0, 1]
-    model.classifier.weight.data = model.classifier.weight.data[order]
-    model.classifier.bias.data = model.classifier.bias.data[order]
-    model.config.id2label = {new: model.config.id2label[old] for new, old in enumerate(order)}
-    model.config.label2id = {name: index for index, name in model.config.id2label.items()}
-    model.save_pretrained(tmp_path / "turned")
-    tf.AutoTokenizer.from_pretrained(tmp_path / "run").save_pretrained(tmp_path / "turned")
-    turned = run_json(capsys, "evaluate", "--model", tmp_path / "turned", *data, "--max_eval_samples", 24, "--use_cpu")
-    assert turned["metrics"] == result["metrics"]
+    turned = turned_round(tmp_path / "run", order, tmp_path / "turned", str.upper)
+    assert run_json(capsys, "evaluate", "--model", turned, *data, *few)["metrics"] == result["metrics"]
+    test = ("--split", "test", *few, "--predictions")
+    for model, name in ((tmp_path / "run", "a.tsv"), (turned, "b.tsv")):
+        run_json(capsys, "evaluate", "--model", model, *data, *test, tmp_path / name)
+    assert (tmp_path / "a.tsv").read_text() == (tmp_path / "b.tsv").read_text()
+    on = ("--learning_rate", 0, "--method", "none", "--max_steps", 1, "--use_cpu", "--max_eval_samples", 24)
+    again = run_json(capsys, "train", "--model", turned, *data, "--output_dir", tmp_path / "on", *on)
+    assert again["metrics"] == result["metrics"]
+
+
+def test_a_model_with_other_classes_is_remarked_on(home, tmp_path, capsys):
+    cola = ("--task", "cola", "--data_dir", write_copy("cola", tmp_path / "cola", rows=4))
+    sst2 = ("--task", "sst2", "--data_dir", write_copy("sst2", tmp_path / "sst2", rows=4))
+    train(capsys, home, tmp_path / "run", *cola)
+    assert run("evaluate", "--model", tmp_path / "run", *sst2, "--use_cpu") == 0
+    assert (
+        "calls its classes unacceptable, acceptable; they are taken for negative, positive" in capsys.readouterr().out
+    )
+    mnli = ("--task", "mnli", "--data_dir", write_copy("mnli", tmp_path / "mnli", rows=4))
+    distil = ("--teacher", tmp_path / "run", "--method_config", "distill_logits=1")
+    found = fails(capsys, "train", "--model", home / "tiny", *mnli, "--output_dir", tmp_path / "x", *distil, *FEW)
+    assert "tells 2 classes apart; there are 3" in found
+    (tmp_path / "mnli" / "dev_mismatched.tsv").unlink()
+    assert set(train(capsys, home, tmp_path / "one", *mnli)["metrics"]) == {"accuracy"}
 
 
 def test_datasets_directories(home, tmp_path, capsys):
@@ -182,14 +213,14 @@ BAD = [
     (("--task", "cola", "--text_column", "x"), "--text_column is for data of your own"),
     (("--task", "acceptability", "--data_dir", "."), "made on the spot"),
     (("--train_file", "t.csv", "--dataset", "x"), "either files of your own or --dataset"),
-    (("--train_file", "t.csv", "--label_column", "review"), "27 different labels in 27 rows"),
+    (("--train_file", "t.csv", "--label_column", "review"), "30 different labels in 30 rows"),
     (("--train_file", "t.csv", "--task_type", "regression"), "t.csv, line 2: the label must be a number. Got 'good'"),
     (
         ("--train_file", "t.csv", "--validation_file", "odd.csv"),
         "odd.csv, line 3: the label must be one of: bad, good",
     ),
     (("--train_file", "one.csv"), "all labels in 'label' are 'good'"),
-    (("--train_file", "many.csv", "--label_column", "id"), "90 different labels in 90 rows"),
+    (("--train_file", "many.csv", "--label_column", "id"), "100 different labels in 100 rows"),
     (("--train_file", "tiny.csv"), "too few rows to keep some for validation"),
 ]
 
@@ -216,5 +247,10 @@ def test_bad_rows_are_left_out_only_when_told(home, tmp_path, capsys):
     few = [word for word in FEW if word != "--quiet"]
     assert run("train", *data, *few, *HALF, "--skip_bad_rows") == 0
     assert "1 rows are left out; the first:" in capsys.readouterr().out
+    own = tmp_path / "own.csv"
+    own_file(own, [*(f"film {n},{n % 2}" for n in range(30)), "no label", "a film,"], header="review,label")
+    own_data = ("--model", home / "tiny", "--train_file", own, "--output_dir", tmp_path / "own")
+    assert "line 32: 2 cells are needed" in fails(capsys, "train", *own_data, *FEW)
+    assert run("train", *own_data, *few, *HALF, "--skip_bad_rows") == 0
     evaluate = ("evaluate", "--model", tmp_path / "run", *data[2:6], "--skip_bad_rows", "--predictions", "x")
     assert "leave --skip_bad_rows out" in fails(capsys, *evaluate)

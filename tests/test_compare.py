@@ -90,6 +90,10 @@ def test_experiments_that_make_no_sense(entries, baseline, words):
         Experiment(tuple(entries), (0,), baseline)
 
 
+def test_braces_that_name_no_run_are_text():
+    assert Entry("a", {"run_name": "{x", "train_file": "data{1}.csv"}).needs == set()
+
+
 def test_settings_of_a_config_are_checked_before_anything_runs():
     with pytest.raises(AttentrimError, match="The run 'x': hisp has no setting 'gate_lr'"):
         entries_of_config({"x": {"method": "hisp", "method_config": {"gate_lr": 1}}}, COMMON)
@@ -257,6 +261,9 @@ def test_what_a_failed_run_starts_from_is_kept_for_the_next_try(home, tmp_path, 
     runs["more"]["max_length"] = 16
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"runs": runs, "seeds": 1}, sort_keys=False))
     assert len(run_json(capsys, *command)["runs"]) == 2
+    runs["late"] = {"method": "random-heads", "model": "{dense}", "max_length": 20}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"runs": runs, "seeds": [0]}, sort_keys=False))
+    assert len(run_json(capsys, *command)["runs"]) == 3  # dense is run again for its weights
     assert not list((tmp_path / "out").rglob("model.safetensors"))
 
 
@@ -264,6 +271,7 @@ def test_what_a_failed_run_starts_from_is_kept_for_the_next_try(home, tmp_path, 
     ("run", "words"),
     [
         ({"method": "hisp", "method_config": {"target_sparsity": 7}}, "The run 'x': The 'target_sparsity' parameter"),
+        ({"method_config": {"target_sparsity": 0.5}}, "The run 'x' names no method"),
         ({"method": "none", "max_step": 1}, "The run 'x' has no setting 'max_step'. Did you mean 'max_steps'"),
     ],
 )

@@ -126,15 +126,17 @@ def test_imdb_is_a_file_a_review_in_order(tmp_path):
 
 
 def test_treebanks(tmp_path):
-    for section in (0, 18, 19, 22):
+    for section in range(22):
         (tmp_path / f"{section:02d}").mkdir()
-        (tmp_path / f"{section:02d}" / f"wsj_{section:02d}01.mrg").write_text(TREES)
+        (tmp_path / f"{section:02d}" / f"WSJ_{section:02d}01.MRG").write_text(TREES)
     labels = TASKS["pos"].labels_in(LocalCopy(TASKS["pos"], TASKS["pos"].local, str(tmp_path)).table("train"), COLUMNS)
     assert labels == (".", "DT", "NN", "UH", "VBZ")
     train = local("pos", tmp_path, "train")
-    assert len(train) == 4
+    assert len(train) == 38
     assert train[:2] == [Example(("The", "dog", "sleeps", "."), (1, 2, 4, 0)), Example(("Yes",), (3,))]
-    assert len(local("pos", tmp_path, "validation")) == 2
+    assert len(local("pos", tmp_path, "validation")) == 6
+    with pytest.raises(TaskError, match=r"no trees \(.mrg\) in .*22: test is sections 22 to 24"):
+        local("pos", tmp_path, "test")
     universal = tmp_path / "ud"
     universal.mkdir()
     words = (
@@ -195,7 +197,11 @@ def test_real_files_lose_no_row(task, folder, counts):
             "gj04\t1\t\tFine.\ngj04\t2\t\tNot.\n",
             r"train.tsv, line 2: the label must be one of: unacceptable, acceptable \(or 0 or 1\). Got '2'",
         ),
-        ("cola", "gj04\t1\tFine.\n", r"line 1: there is no cell for the column 'sentence' \(the row has 3\)"),
+        (
+            "cola",
+            "gj04\t1\tFine.\n",
+            r"line 1: there is no cell for the column 'sentence' \(the row has 3; --skip_bad_rows",
+        ),
         ("cola", "no tab at all\n", "line 1: there is no cell for the column 'sentence'"),
         ("cola", "", "holds no examples"),
         ("sst2", "text\tlabel\nx\t1\n", "train.tsv has no column 'sentence'. It has: text, label"),
@@ -240,6 +246,8 @@ def own(tmp_path, name, content, **given):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     table = read_file(path)
+    if table.problems:
+        raise TaskError(table.problems[0])
     columns = find_columns(table, Given(**given))
     kind = {"pair": "classification"}.get(given.get("kind"), given.get("kind")) or infer_kind(table, columns)
     task = TASKS["pos"] if kind == "tokens" else TASKS["cola"].with_labels(())
@@ -300,6 +308,15 @@ def test_own_files_of_every_kind(tmp_path):
         ("a.csv", "text,label\na,1\nb,2\nc,x\n", {}, "line 4: the label is 'x', and most others are numbers"),
         ("a.csv", "text,label\na,1\nb,\n", {"kind": "regression"}, "line 3: the label must be a number. Got ''"),
         ("a.csv", "text,label\na,good\nb,\n", {}, "line 3: the label is missing"),
+        ("a.csv", "text,label\na,1\nb,\nc,2\n", {}, "line 3: the label is missing"),
+        ("a.csv", "text,label\na,1\nb,nan\nc,2\n", {"kind": "classification"}, "line 3: the label is missing"),
+        ("a.csv", "tokens,tags\n\"['a', 'b']\",\"['O', 'X']\"\n", {}, "line 2: this is a list written as text"),
+        (
+            "a.jsonl",
+            '{"tokens": ["a"], "tags": ["O"], "p": "x"}',
+            {"kind": "tokens", "pair": "p"},
+            "of no use for tokens",
+        ),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 3, "label": 1}\n', {}, "line 2: 'text' must be text. Got 3"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": null, "label": 1}\n', {}, "line 2: 'text' must be text"),
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', {}, "line 2: .*label"),
@@ -325,6 +342,36 @@ def test_own_files_of_every_kind(tmp_path):
 def test_own_files_that_are_wrong(tmp_path, name, text, given, words):
     with pytest.raises(TaskError, match=words):
         own(tmp_path, name, text, **given)
+
+
+def test_labels_are_the_same_however_they_are_spelt(tmp_path):
+    kind, labels, _ = own(tmp_path, "a.csv", "text,label\na,1.0\nb,2\nc,3.0\n")
+    assert (kind, labels) == ("classification", ("1", "2", "3"))
+    (tmp_path / "dev.csv").write_text("text,label\na,1\nb,3\n")
+    dev = read_examples(read_file(tmp_path / "dev.csv"), Columns("text", "label"), "classification", labels, True)
+    assert [row.label for row in dev] == [0, 2]
+    with pytest.raises(TaskError, match=r"must be one of: -1, 1\. Got '0'"):
+        read_examples(
+            Table("f", ("text", "label"), [{"text": "a", "label": "0"}], [1]),
+            Columns("text", "label"),
+            "classification",
+            ("-1", "1"),
+            True,
+        )
+
+
+def test_words_may_hold_spaces_where_tabs_part_the_columns(tmp_path):
+    (tmp_path / "a.conll").write_text("New York\tB-LOC\nis\tO\n")
+    assert read_file(tmp_path / "a.conll").rows[0] == {"tokens": ("New York", "is"), "tags": ("B-LOC", "O")}
+
+
+def test_a_class_that_falls_into_the_validation_rows_alone_is_known(tmp_path):
+    (tmp_path / "t.csv").write_text(
+        "text,label\n" + "".join(f"row {n},{'c' if n == 3 else 'ab'[n % 2]}\n" for n in range(20))
+    )
+    source = CutTrain(OwnFiles({"train": str(tmp_path / "t.csv")}, Columns("text", "label")))
+    assert TASKS["cola"].with_labels(()).labels_in(source.label_table(), Columns("text", "label")) == ("a", "b", "c")
+    assert len(source.label_table()) == 20
 
 
 def test_a_label_that_only_the_validation_file_has(tmp_path):
@@ -388,6 +435,13 @@ def test_a_mirror_of_a_hub_task(tmp_path, monkeypatch):
     assert load(TASKS["conll2003"], source, "train") == [Example(("EU", "says"), (3, 0))]
     with pytest.raises(TaskError, match="Unknown split 'dev'"):
         source.table("dev")
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    datasets.Dataset.from_list([{"sentence": "Fine.", "label": 1, "idx": 0}]).to_parquet(plain / "train.parquet")
+    found = load(TASKS["cola"], HubCopy.of(TASKS["cola"].hub, str(plain), None), "train")
+    assert found == [Example("Fine.", 1)]
+    ordered = HubCopy(str(tmp_path / "glue"), Columns("sentence", "label")).table("train")
+    assert TASKS["cola"].labels_in(ordered, Columns("sentence", "label")) == ("unacceptable", "acceptable")
 
 
 def test_saved_datasets_and_names_that_lead_nowhere(tmp_path):
@@ -472,6 +526,19 @@ def test_each_word_has_its_tag_at_its_first_piece(tokenizer):
     outputs = np.zeros((2, 16), int)
     outputs[0, data.starts[0]] = [1, 0, 1]
     assert KINDS["tokens"].answers(outputs, data, ("O", "X"))[0] == ["X", "O", "X"]
+
+
+def test_words_that_were_cut_count_as_wrong(tokenizer):
+    rows = [Example(("Ada",) * 14, (1,) * 14), Example(("Ada",) * 28, (1,) * 28)]
+    data = encode("tokens", rows, tokenizer)
+    outputs = np.ones((2, 16), int)
+    truth = np.array([row["labels"] for row in (data[0], data[1])])
+    labels = ("O", "B-PER")
+    found = KINDS["tokens"].judge(("accuracy", "f1_macro", "entity_recall"), outputs, truth, data, labels)
+    assert found["accuracy"] == pytest.approx(28 / 42)
+    assert found["f1_macro"] == pytest.approx(2 * 28 / (2 * 28 + 14))
+    assert found["entity_recall"] == pytest.approx(28 / 42)
+    assert KINDS["tokens"].judge(("accuracy",), outputs[:1], truth[:1], data, labels) == {"accuracy": 1.0}
 
 
 def test_choices_are_padded_together(tokenizer):

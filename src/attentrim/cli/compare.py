@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
     from tqdm import tqdm
 
-    from ..compare.results import as_json, markdown, summarise, table
+    from ..compare.results import as_json, markdown, short_table, summarise
     from ..compare.runs import carry_out, runs_of
     from ..machine import measured_with
     from ..run_files import write_json
@@ -102,8 +102,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     result = as_json(experiment, outcomes, {**facts, "measured_with": measured_with()}, summaries)
     write_json(directory / "results.json", result)
     (directory / "table.md").write_text(markdown(experiment, facts, summaries, _command(args)), encoding="utf-8")
-    names, rows = table(summaries, facts["metric"] or "metric", experiment.baseline)
-    output.table(f"{facts['model']} on {facts['task']}", names[:-1], [row[:-1] for row in rows])
+    names, rows = short_table(summaries, facts["metric"] or "metric", experiment.baseline)
+    output.table(f"{facts['model']} on {facts['task']}", names, rows)
     output.say(f"results: {directory / 'results.json'}; table: {directory / 'table.md'}")
     output.result(result)
     lost = [outcome for outcome in outcomes if outcome.error is not None]
@@ -166,7 +166,7 @@ def _sparsity(text: str | None) -> float | None:
 
 def _seeds(given: Any) -> tuple[int, ...]:
     try:
-        text = str(given)
+        text = ",".join(str(seed) for seed in given) + "," if isinstance(given, list) else str(given)
         found = [int(part) for part in comma_separated(text)] if "," in text else list(range(int(text)))
     except ValueError:
         found = []

@@ -32,8 +32,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
     if args.model is None:
         raise AttentrimError("--model is missing: a trained checkpoint.")
-    if args.predictions and not Path(args.predictions).resolve().parent.is_dir():
-        raise AttentrimError(f"Cannot write {args.predictions}: its directory does not exist.")
+    if args.predictions and (Path(args.predictions).is_dir() or not Path(args.predictions).resolve().parent.is_dir()):
+        raise AttentrimError(f"Cannot write {args.predictions}: it must be a file in a directory that exists.")
 
     from transformers import TrainingArguments
 

@@ -41,9 +41,10 @@ def _indices(loaded: Loaded, split: str) -> list[Any]:
 
 
 def _tagged(loaded: Loaded, split: str, answers: list[list[str]]) -> list[str]:
-    """One word and its tag a line, a blank line after each sentence; words beyond the longest input get the first."""
+    """One word and its tag a line, a blank line after each sentence; words beyond the longest input get no tag."""
     lines = []
     for example, tags in zip(loaded.examples(split, labelled=False), answers, strict=False):
-        padded = [*tags, *[loaded.task.named_labels[0]] * (len(example.text) - len(tags))]
+        none = "O" if "O" in loaded.task.named_labels else "_"
+        padded = [*tags, *[none] * (len(example.text) - len(tags))]
         lines += [f"{word}\t{tag}" for word, tag in zip(example.text, padded, strict=True)] + [""]
     return lines

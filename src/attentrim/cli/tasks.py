@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from ..errors import AttentrimError, TaskError
@@ -15,7 +15,7 @@ from ..tasks.own import Given, check_classes, find_columns, infer_kind, kind_of_
 from ..tasks.sources import CutTrain, Generated, HubCopy, LocalCopy, OwnFiles, Source
 from ..tasks.tables import Table
 from .arguments import comma_separated
-from .models import calm, check_model_name, explain, quiet
+from .models import calm, check_model_name, explain, load_model, quiet
 from .output import Output
 
 MAX_LENGTH = 128
@@ -80,16 +80,25 @@ def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Outpu
         output.say(source.remark)
     config = _config(args.model)
     if task is None:
-        task, columns = _own_task(args, source, splits[0], None if fresh_head else config)
+        task, columns = _own_task(args, source, splits[0], None if fresh_head else config, output)
     else:
         columns = source.columns
         if task.labels is None and fresh_head:
-            task = task.with_labels(task.labels_in(_adapted(task, source.table("train")), columns))
+            task = task.with_labels(task.labels_in(_adapted(task, source.label_table()), columns))
     if not fresh_head:
-        task = _as_trained(task, config, args.model)
+        task = _as_trained(task, config, args.model, output)
+    if task.more_sets:
+        missing = [name for name, split in task.more_sets.items() if not source.has(split)]
+        for name in missing:
+            output.say(f"there is no {name} set of {task.name} here: it is left out")
+        task = replace(task, more_sets={n: split for n, split in task.more_sets.items() if n not in missing})
     from ..cost import most_tokens
 
     model, tokenizer = _load(args.model, task, fresh_head)
+    if task.kind in ("classification", "tokens") and any(
+        head.endswith(task.how.head) for head in config.architectures or []
+    ):
+        put_in_order(model, class_names(config), task.named_labels, args.model)
     longest = most_tokens(model)
     if args.max_length is not None and not 8 <= args.max_length <= longest:
         raise AttentrimError(f"--max_length must be between 8 and {longest} for this model. Got {args.max_length}.")
@@ -151,7 +160,9 @@ def _adapted(task: Task, table: Table) -> Table:
     return task.adapt(table) if task.adapt else table
 
 
-def _own_task(args: argparse.Namespace, source: Source, split: str, config: Any) -> tuple[Task, Columns]:
+def _own_task(
+    args: argparse.Namespace, source: Source, split: str, config: Any, output: Output
+) -> tuple[Task, Columns]:
     """For training, by the look of the training data; for a trained model, by its config."""
     given = Given(
         args.task_type,
@@ -161,16 +172,35 @@ def _own_task(args: argparse.Namespace, source: Source, split: str, config: Any)
         tuple(comma_separated(args.choice_columns or "")),
     )
     table = source.table(split)
-    columns = find_columns(table, given)
+    if table.problems and not args.skip_bad_rows:
+        raise TaskError(table.problems[0])
     if config is not None:
-        kind = kind_of_model(config, args.model)
-        return own_task(kind, [config.id2label[index] for index in sorted(config.id2label)]), columns
+        given = replace(given, kind=_trained_kind(given, kind_of_model(config, args.model), args.model))
+    columns = find_columns(table, given)
+    output.say(_reading(columns))
+    if config is not None:
+        kind = str(given.kind)
+        return own_task(kind, class_names(config)), columns
+    table = source.label_table()
     task = own_task(given.kind or infer_kind(table, columns))
     if task.labels is None:
         labels = task.labels_in(table, columns)
         check_classes(table, columns, labels, task.kind)
         task = own_task(task.kind, labels)
     return task, columns
+
+
+def _reading(columns: Columns) -> str:
+    parts = {"text": columns.text, "pair": columns.pair, "label": columns.label, "choices": ", ".join(columns.choices)}
+    return "reading " + ", ".join(f"{what} from {name!r}" for what, name in parts.items() if name)
+
+
+def _trained_kind(given: Given, kind: str, name: str) -> str:
+    """What the model was trained for; what was said must fit it."""
+    said = "classification" if given.kind == "pair" else given.kind
+    if said not in (None, kind):
+        raise TaskError(f"--task_type is {given.kind}, and {name} was trained for {kind}: leave --task_type out.")
+    return kind
 
 
 def _config(name: str) -> Any:
@@ -182,8 +212,8 @@ def _config(name: str) -> Any:
         return AutoConfig.from_pretrained(name)
 
 
-def _as_trained(task: Task, config: Any, name: str) -> Task:
-    """The task with its labels in the model's order. A fresh, random head would be evaluated in silence."""
+def _as_trained(task: Task, config: Any, name: str, output: Output) -> Task:
+    """The task, if the model was trained for it. A fresh, random head would be evaluated in silence."""
     kind = task.how
     heads = config.architectures or []
     if not any(head.endswith(kind.head) for head in heads):
@@ -191,12 +221,59 @@ def _as_trained(task: Task, config: Any, name: str) -> Task:
         raise TaskError(f"{name} has no head for {kind.name} (it is {saved}): train it on {task.name} first.")
     if task.kind not in ("classification", "tokens"):
         return task
-    known = [config.id2label[index] for index in sorted(config.id2label)]
-    if task.labels is None or set(known) == set(task.labels):
+    known = class_names(config)
+    if task.labels is None:
         return task.with_labels(known)
-    if config.num_labels != len(task.labels):
-        raise TaskError(f"{name} tells {config.num_labels} classes apart; {task.name} has {len(task.labels)}.")
+    if len(known) != len(task.labels):
+        raise TaskError(f"{name} tells {len(known)} classes apart; {task.name} has {len(task.labels)}.")
+    if not _same_classes(known, task.labels) and not all(label.startswith("LABEL_") for label in known):
+        output.say(
+            f"{name} calls its classes {', '.join(known)}; they are taken for {', '.join(task.labels)}, in this order"
+        )
     return task
+
+
+def class_names(config: Any) -> list[str]:
+    return [str(config.id2label[index]) for index in sorted(config.id2label)]
+
+
+def _same_classes(known: Sequence[str], labels: Sequence[str]) -> bool:
+    return sorted(name.casefold() for name in known) == sorted(name.casefold() for name in labels)
+
+
+def put_in_order(model: Any, known: Sequence[str], labels: Sequence[str], name: str) -> None:
+    """Turn the head of a model that knows the same classes in another order."""
+    folded, wanted = [label.casefold() for label in known], [label.casefold() for label in labels]
+    if folded == wanted or not _same_classes(known, labels):
+        return
+    import torch
+
+    order = [folded.index(label) for label in wanted]
+    heads = [
+        module
+        for module in model.modules()
+        if isinstance(module, torch.nn.Linear) and module.out_features == len(known)
+    ]
+    if len(heads) != 1:
+        raise TaskError(f"{name} has its classes in another order ({', '.join(known)}), and its head was not found.")
+    with torch.no_grad():
+        for parameter in heads[0].parameters():
+            parameter.copy_(parameter[order].clone())
+    model.config.id2label = dict(enumerate(labels))
+    model.config.label2id = {label: index for index, label in enumerate(labels)}
+
+
+def load_teacher(name: str, task: Task) -> Any:
+    """The model to distil from, with the classes of the task in its order."""
+    teacher = load_model(name)
+    if task.kind in ("classification", "tokens"):
+        known = class_names(teacher.config)
+        if len(known) != len(task.named_labels):
+            raise TaskError(
+                f"The teacher {name} tells {len(known)} classes apart; there are {len(task.named_labels)}."
+            )
+        put_in_order(teacher, known, task.named_labels, name)
+    return teacher
 
 
 def _load(name: str, task: Task, fresh_head: bool) -> tuple[Any, Any]:

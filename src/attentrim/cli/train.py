@@ -97,12 +97,13 @@ def run(args: argparse.Namespace, output: Output) -> None:
 def _train(args: argparse.Namespace, method: Method | None, config: dict[str, Any], output: Output) -> None:
     from transformers import set_seed
 
+    from ..checkpoint import stored_plan
     from ..machine import peak_memory
     from ..run_files import AttentionLog, HistoryWriter
     from ..trainer import Trainer
-    from .models import check_output_dir, load_model
+    from .models import check_output_dir
     from .progress import CompactProgress
-    from .tasks import load_for_task, result_of
+    from .tasks import load_for_task, load_teacher, result_of
 
     directory = check_output_dir(args.output_dir, args.model)
     if args.teacher:
@@ -124,7 +125,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         model=loaded.model,
         args=training,
         method=method,
-        teacher=load_model(args.teacher) if args.teacher else None,
+        teacher=load_teacher(args.teacher, task) if args.teacher else None,
         train_dataset=data["train"],
         eval_dataset=data["validation"],
         data_collator=task.how.collator(loaded.tokenizer),
@@ -148,9 +149,9 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         others[name] = result_of(task, found, 0)["value"]
     attention.take(trainer.model, "after", trainer.session)
 
-    final, plan, trimmed = _save(args, trainer, loaded.tokenizer)
+    final, plan, masked_by = _save(args, trainer, loaded.tokenizer)
     result = {
-        **_measured(args, trainer, loaded, final, None if trimmed else plan),
+        **_measured(args, trainer, loaded, final, masked_by),
         "sparsity": plan.sparsity,
         "heads_total": plan.heads_total,
         "heads_kept": plan.heads_kept,
@@ -161,7 +162,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "peak_memory_bytes": peak_memory(),
         "method": args.method,
         "seed": training.seed,
-        "trimmed": trimmed,
+        "trimmed": stored_plan(final) is not None,
         "masked_value": result_of(task, masked, 0)["value"],
         **({"alternatives": others} if others else {}),
         **(session.remarks() if session else {}),
@@ -178,8 +179,8 @@ def _shown(trainer: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
 
 
-def _save(args: argparse.Namespace, trainer: Any, tokenizer: Any) -> tuple[Any, Any, bool]:
-    """Trim and save; then the model as it loads from disk, its plan, and whether it is trimmed."""
+def _save(args: argparse.Namespace, trainer: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
+    """Trim and save; then the model as it loads from disk, what is gone from it, and what is still to be masked."""
     from ..checkpoint import stored_plan
     from ..run_files import PLAN
     from ..surgery import trim
@@ -197,7 +198,7 @@ def _save(args: argparse.Namespace, trainer: Any, tokenizer: Any) -> tuple[Any, 
         (stored_plan(final) or plan).save(Path(args.output_dir) / PLAN)
     trainer.accelerator.wait_for_everyone()
     final = load_model(args.output_dir)
-    return final, stored_plan(final) or plan, trimmed
+    return final, stored_plan(final) or plan, None if trimmed else plan
 
 
 def _measured(args: argparse.Namespace, trainer: Any, loaded: Any, model: Any, plan: Any) -> dict[str, Any]:

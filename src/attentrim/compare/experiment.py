@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import string
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,9 @@ from ..methods import METHODS
 DENSE = "dense"
 """The run without a method, which the others are measured by."""
 NO_METHOD = "none"
-NAME = frozenset(string.ascii_letters + string.digits + "-_.=+")
+NAME = re.compile(r"[\w.=+-]+", re.ASCII)
+REFERENCE = re.compile(r"\{([\w.=+-]+)\}", re.ASCII)
+"""A value that stands for the directory of another run."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,7 @@ class Entry:
     def needs(self) -> set[str]:
         """Names of runs whose directories stand in the settings, in braces."""
         values = [*self.settings.values(), *(self.settings.get("method_config") or {}).values()]
-        texts = [value for value in values if isinstance(value, str)]
-        return {field for text in texts for _, field, _, _ in string.Formatter().parse(text) if field}
+        return {found[1] for value in values if isinstance(value, str) and (found := REFERENCE.fullmatch(value))}
 
     def filled(self, directories: Mapping[str, str]) -> dict[str, Any]:
         """The settings with directories in place of names."""
@@ -38,7 +39,8 @@ class Entry:
         def fill(value: Any) -> Any:
             if isinstance(value, Mapping):
                 return {name: fill(inner) for name, inner in value.items()}
-            return value.format_map(directories) if isinstance(value, str) and self.needs else value
+            found = REFERENCE.fullmatch(value) if isinstance(value, str) else None
+            return directories[found[1]] if found else value
 
         return {name: fill(value) for name, value in self.settings.items()}
 
@@ -55,7 +57,7 @@ class Experiment:
     def __post_init__(self) -> None:
         before: set[str] = set()
         for entry in self.entries:
-            if not entry.name or not set(entry.name) <= NAME:
+            if not NAME.fullmatch(entry.name):
                 raise AttentrimError(f"{entry.name!r} is no name for a run: letters, digits and any of -_.=+ only.")
             if entry.name in before:
                 raise AttentrimError(f"There are two runs with the name {entry.name!r}.")
@@ -117,14 +119,18 @@ def entries_of_sweep(sweep: Mapping[str, Any], common: Mapping[str, Any], flags:
 
 def _checked(entry: Entry) -> Entry:
     """An entry whose method and settings can be. What stands in for directories is not looked at."""
-    name, settings = entry.settings.get("method", NO_METHOD), entry.settings.get("method_config") or {}
+    if "method" not in entry.settings:
+        raise MethodError(f"The run {entry.name!r} names no method: plain fine-tuning is 'method: none'.")
+    name, settings = entry.settings["method"], entry.settings.get("method_config") or {}
     if name == NO_METHOD:
         return Entry(entry.name, {key: value for key, value in entry.settings.items() if key != "method_config"})
     known = METHODS[name].setting_names()
     for key in settings:
         if key not in known:
             raise MethodError(f"The run {entry.name!r}: {name} has no setting {key!r}.{did_you_mean(key, known)}")
-    plain = {key: value for key, value in settings.items() if not (isinstance(value, str) and "{" in value)}
+    plain = {
+        key: value for key, value in settings.items() if not (isinstance(value, str) and REFERENCE.fullmatch(value))
+    }
     try:
         METHODS[name].from_settings(plain)
     except MethodError as error:

@@ -141,6 +141,25 @@ def table(summaries: Sequence[Summary], metric: str, baseline: str | None) -> tu
     return names, [_cells(summary) for summary in summaries]
 
 
+def short_table(summaries: Sequence[Summary], metric: str, baseline: str | None) -> tuple[list[str], list[list[str]]]:
+    """The same for a terminal."""
+    rows = []
+    for item in summaries:
+        low, high = item.interval or (None, None)
+        removed = _number(item.sparsity, "{:.0%}") + (_number(item.uniform, " +{:g} sites") if item.uniform else "")
+        rows.append(
+            [
+                item.name,
+                _number(item.mean, "{:.4f}") + _number(item.sd, " ± {:.4f}") + (" (failed)" if item.failed else ""),
+                _number(item.difference, "{:+.4f}"),
+                _number(low, "{:+.3f} to ") + _number(high, "{:+.3f}"),
+                removed,
+                _number(item.seconds, "{:.0f}"),
+            ]
+        )
+    return ["run", metric, f"vs {baseline}" if baseline else "", "95% interval", "removed", "s"], rows
+
+
 def _cells(summary: Summary) -> list[str]:
     count = f"{summary.seeds}" + (f" ({summary.failed} failed)" if summary.failed else "")
     low, high = summary.interval or (None, None)

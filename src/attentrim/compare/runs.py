@@ -18,7 +18,7 @@ from typing import Any
 from ..errors import AttentrimError
 from .experiment import Entry, Experiment
 
-SETTINGS, METRICS, LOG = "settings.json", "metrics.json", "log.txt"
+SETTINGS, DATA, METRICS, LOG = "settings.json", "data.txt", "metrics.json", "log.txt"
 DONE = "done"
 PRELOADED = ("attentrim.cli.train", "attentrim.trainer", "sklearn.metrics")
 """What every run imports: once for all."""
@@ -73,6 +73,18 @@ def check_kept(runs: Sequence[Run]) -> None:
             raise AttentrimError(
                 f"{run.directory} was run with other settings: choose another --output_dir, or delete that directory."
             )
+        if run.done and (run.directory / DATA).is_file() and (run.directory / DATA).read_text() != fingerprint(run):
+            raise AttentrimError(
+                f"{run.directory} was run with other data: choose another --output_dir, or delete that directory."
+            )
+
+
+def fingerprint(run: Run) -> str:
+    """Sizes and dates of the files that a run reads."""
+    named = [run.settings.get(key) for key in ("train_file", "validation_file", "test_file", "data_dir")]
+    places = [Path(str(name)) for name in named if name]
+    files = [file for place in places for file in (sorted(place.glob("*")) if place.is_dir() else [place])]
+    return "".join(f"{file} {file.stat().st_size} {file.stat().st_mtime_ns}\n" for file in files if file.is_file())
 
 
 def carry_out(
@@ -80,6 +92,7 @@ def carry_out(
 ) -> Iterator[Outcome]:
     """Run what is not done yet, `jobs` at a time; yields the outcome of each. `report` hears of new ones only."""
     check_kept(runs)
+    _forget_those_without_weights(runs)
     workers = _Workers(jobs)
     waiting = [run for run in runs if not run.done]
     yield from (_outcome(run) for run in runs if run.done)
@@ -117,6 +130,15 @@ def carry_out(
         drop_weights(runs, [run for run in runs if not run.done])  # failed ones are tried again
 
 
+def _forget_those_without_weights(runs: Sequence[Run]) -> None:
+    """A run that another one starts from is run again if its weights were dropped."""
+    needed = {place for run in runs if not run.done for place in run.needs}
+    for run in reversed(runs):
+        if run.done and run.directory in needed and not list(run.directory.glob("model*.safetensors")):
+            (run.directory / DONE).unlink()
+            needed.update(run.needs)
+
+
 def _ready(run: Run, failed: Mapping[Path, str]) -> bool:
     return all((place / DONE).is_file() for place in run.needs) and not any(place in failed for place in run.needs)
 
@@ -151,6 +173,7 @@ class _Workers:
         shutil.rmtree(run.directory, ignore_errors=True)
         run.directory.mkdir(parents=True)
         (run.directory / SETTINGS).write_text(json.dumps(run.settings, indent=2) + "\n", encoding="utf-8")
+        (run.directory / DATA).write_text(fingerprint(run), encoding="utf-8")
         process = self.context.Process(target=_train, args=(str(run.directory), self.jobs), daemon=True)
         if self.stopped:
             return "stopped"

@@ -99,6 +99,8 @@ class Task:
         """The classes or tags that occur, in order: numbers by size, words by letter, and O before all tags."""
         if columns.label not in table.columns:
             raise missing_column(table, str(columns.label))
+        if columns.label in table.class_names:
+            return tuple(table.class_names[columns.label])
         found: set[str] = set()
         for row in table.rows:
             value = row.get(columns.label or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,10 @@ def read_examples(
     for name in needed:
         if name not in table.columns:
             raise missing_column(table, name)
+    if table.problems and left_out is None:
+        raise TaskError(table.problems[0])
+    if left_out is not None:
+        left_out.extend(table.problems)
     has_label = columns.label in table.columns and not _unlabelled(table, columns.label, labelled)
     index_of = {name: index for index, name in enumerate(labels)}
     examples = []
@@ -86,17 +91,17 @@ class _CellError(Exception):
 
 def _unlabelled(table: Table, column: str | None, labelled: bool) -> bool:
     """Published test sets have no labels, or -1 for all of them."""
-    return not labelled and all(row.get(column or "") in (None, "", -1) for row in table.rows)
+    return not labelled and all(row.get(column or "") in (None, "", -1, "-1") for row in table.rows)
 
 
 def _example(row: Row, columns: Columns, kind: str, index_of: Mapping[str, int], has_label: bool) -> Example:
     for name in columns.inputs:
         if name not in row:
-            raise _CellError(f"there is no cell for the column {name!r} (the row has {len(row)}).")
+            raise _CellError(_no_cell(name, row))
     label: Label = None
     if has_label and columns.label:
         if columns.label not in row:
-            raise _CellError(f"there is no cell for the column {columns.label!r} (the row has {len(row)}).")
+            raise _CellError(_no_cell(columns.label, row))
         label = PARSERS[kind](row[columns.label], index_of, len(columns.choices))
     if kind == "tokens":
         words = _words(row[columns.text], columns.text)
@@ -108,6 +113,10 @@ def _example(row: Row, columns: Columns, kind: str, index_of: Mapping[str, int],
     return Example(_text(row[columns.text], columns.text), label, pair, choices)
 
 
+def _no_cell(name: str, row: Row) -> str:
+    return f"there is no cell for the column {name!r} (the row has {len(row)}; --skip_bad_rows leaves such rows out)."
+
+
 def _text(value: Any, column: str) -> str:
     if not isinstance(value, str):
         raise _CellError(f"{column!r} must be text. Got {_shown(value)}.")
@@ -115,10 +124,17 @@ def _text(value: Any, column: str) -> str:
 
 
 def _words(value: Any, column: str) -> tuple[str, ...]:
-    words = value.split() if isinstance(value, str) else value
+    words = _listed(value)
     if not isinstance(words, list | tuple) or not words or not all(isinstance(word, str) for word in words):
         raise _CellError(f"{column!r} must be a list of words, or words parted by spaces. Got {_shown(value)}.")
     return tuple(words)
+
+
+def _listed(value: Any) -> Any:
+    """Words of a text are parted by spaces; a list that was written as text is not taken apart by guess."""
+    if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
+        raise _CellError(f"this is a list written as text: {_shown(value)}. Use JSON lines for lists.")
+    return value.split() if isinstance(value, str) else value
 
 
 def _class(value: Any, index_of: Mapping[str, int], choices: int) -> int:
@@ -126,34 +142,37 @@ def _class(value: Any, index_of: Mapping[str, int], choices: int) -> int:
     name = label_name(value)
     if name in index_of:
         return index_of[name]
-    if name.isascii() and name.isdigit() and int(name) < len(index_of) and not any(key.isdigit() for key in index_of):
+    numbered = any(as_number(key) is not None for key in index_of)
+    if name.isascii() and name.isdigit() and int(name) < len(index_of) and not numbered:
         return int(name)
     if not name:
         raise _CellError("the label is missing.")
-    numbers = " or ".join(str(index) for index in range(len(index_of)))
-    few = f"one of: {', '.join(index_of)}" + ("" if any(key.isdigit() for key in index_of) else f" (or {numbers})")
-    raise _CellError(f"the label must be {few}. Got {_shown(value)}.")
+    numbers = "" if numbered else f" (or {' or '.join(str(index) for index in range(len(index_of)))})"
+    raise _CellError(f"the label must be one of: {', '.join(index_of)}{numbers}. Got {_shown(value)}.")
+
+
+def as_number(value: Any) -> float | None:
+    try:
+        return float(value) if not isinstance(value, bool) else None
+    except (TypeError, ValueError):
+        return None
 
 
 def label_name(value: Any) -> str:
-    """How a label is spelt: 1, 1.0, True and '1 ' may stand in different files for one class."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return "" if value is None else str(value).strip()
+    """How a label is spelt: 1, '1.0' and '1 ' stand in different files for one class. Nothing, or nan, is no label."""
+    name = "" if value is None else str(value).strip()
+    return "" if name.lower() == "nan" else re.sub(r"^(-?\d+)\.0+$", r"\1", name)
 
 
 def _number(value: Any, index_of: Mapping[str, int], choices: int) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
+    number = as_number(value)
+    if number is None or not math.isfinite(number):
         raise _CellError(f"the label must be a number. Got {_shown(value)}.")
     return number
 
 
 def _tags(value: Any, index_of: Mapping[str, int], choices: int) -> tuple[int, ...]:
-    tags = value.split() if isinstance(value, str) else value
+    tags = _listed(value)
     if not isinstance(tags, list | tuple):
         raise _CellError(f"the label must be a list of tags, one a word. Got {_shown(value)}.")
     return tuple(_class(tag, index_of, choices) for tag in tags)

@@ -12,8 +12,7 @@ COLUMNS = Columns("text")
 def _without_blanks(table: Table) -> Table:
     """Blank lines part paragraphs; they are no examples."""
     kept = [index for index, row in enumerate(table.rows) if str(row.get("text") or "").strip()]
-    rows, numbers = [table.rows[index] for index in kept], [table.numbers[index] for index in kept]
-    return Table(table.origin, table.columns, rows, numbers, table.unit)
+    return table.only(kept)
 
 
 TASKS.register(

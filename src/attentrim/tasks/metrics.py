@@ -35,7 +35,8 @@ def _f1_macro(truth: Any, guess: Any) -> float:
     """The mean over the classes."""
     from sklearn.metrics import f1_score
 
-    return float(f1_score(truth, guess, average="macro", zero_division=0.0))
+    classes = sorted({*truth, *guess} - {-1})  # -1 is no answer
+    return float(f1_score(truth, guess, labels=classes, average="macro", zero_division=0.0))
 
 
 def _correlation(name: str) -> Callable[[Any, Any], float]:

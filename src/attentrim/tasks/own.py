@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import TaskError, unknown_name
 from .base import Task
-from .examples import Columns, label_name, missing_column
+from .examples import Columns, as_number, label_name, missing_column
 from .kinds import KINDS
 from .tables import Table
 
@@ -16,7 +16,9 @@ TYPES = ("classification", "pair", "regression", "tokens", "choice", "mlm")
 """What --task_type takes; a pair is a classification of two texts."""
 TEXT_NAMES = ("text", "sentence", "sentence1", "premise", "question", "tokens", "words", "review", "content")
 PAIR_NAMES = ("text_pair", "sentence2", "hypothesis", "text2")
+WORD_NAMES, TAG_NAMES = ("tokens", "words"), ("tags", "ner_tags", "pos_tags")
 LABEL_NAMES = ("label", "labels", "class", "target", "score", "ner_tags", "tags", "category")
+NO_PAIRS = ("tokens", "choice", "mlm")
 MOST_CLASSES = 50
 """Whole numbers of more values than this are taken for a measure, not for classes."""
 
@@ -46,7 +48,7 @@ def find_columns(table: Table, given: Given) -> Columns:
     if label is None and given.kind != "mlm":
         label = _usual(table, LABEL_NAMES, taken)
     pair = given.pair
-    if pair is None and given.text is None and given.kind in (None, "pair", "regression") and not given.choices:
+    if pair is None and given.text is None and given.kind not in NO_PAIRS and not given.choices:
         pair = _usual(table, PAIR_NAMES, [*taken, label])
     text = given.text or _usual(table, TEXT_NAMES, [*taken, label, pair])
     rest = [name for name in table.columns if name not in (*taken, label, pair)]
@@ -54,6 +56,8 @@ def find_columns(table: Table, given: Given) -> Columns:
         text = rest[0]
     if text is None:
         raise TaskError(f"{table.origin}: which column is the text? Name it with --text_column. {_it_has(table)}")
+    if given.kind in NO_PAIRS and given.pair:
+        raise TaskError(f"--text_pair_column is of no use for {given.kind}: leave it out.")
     if given.kind == "pair" and pair is None:
         raise TaskError(f"{table.origin}: a pair needs --text_pair_column. {_it_has(table)}")
     if given.kind == "choice" and len(given.choices) < 2:
@@ -80,28 +84,25 @@ def infer_kind(table: Table, columns: Columns) -> str:
             f"{table.origin}: which column is the label? Name it with --label_column; without labels there is "
             f"--task_type mlm. {_it_has(table)}"
         )
-    values = [row.get(columns.label) for row in table.rows]
-    if any(isinstance(value, list | tuple) for value in values):
+    if columns.text.lower() in WORD_NAMES and columns.label.lower() in TAG_NAMES:
         return "tokens"
-    numbers = [_as_number(value) for value in values]
-    first_word = next((index for index, number in enumerate(numbers) if number is None), None)
+    values = [(index, row.get(columns.label)) for index, row in enumerate(table.rows)]
+    if any(isinstance(value, list | tuple) for _, value in values):
+        return "tokens"
+    named = [(index, value) for index, value in values if label_name(value)]
+    numbers = [as_number(label_name(value)) for _, value in named]
+    first_word = next((place for place, number in enumerate(numbers) if number is None), None)
     if first_word is None:
         classes = {float(number) for number in numbers if number is not None}
         whole = all(number.is_integer() for number in classes)
         return "classification" if whole and len(classes) <= MOST_CLASSES else "regression"
     if sum(number is not None for number in numbers) > len(numbers) / 2:
+        index, value = named[first_word]
         raise TaskError(
-            f"{table.where(first_word)}: the label is {values[first_word]!r}, and most others are numbers: mend the "
-            "row, or say --task_type classification if both are classes."
+            f"{table.where(index)}: the label is {value!r}, and most others are numbers: mend the row, or say "
+            "--task_type classification if both are classes."
         )
     return "classification"
-
-
-def _as_number(value: Any) -> float | None:
-    try:
-        return float(value) if not isinstance(value, bool) else None
-    except (TypeError, ValueError):
-        return None
 
 
 def kind_of_model(config: Any, name: str) -> str:

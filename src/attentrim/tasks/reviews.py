@@ -11,6 +11,8 @@ from .examples import Columns
 from .tables import Table, read_text
 
 LABELS = ("neg", "pos")
+NAME = re.compile(r"\d+_\d+\.txt")
+"""A number and the stars that the review gave."""
 
 
 def _read(path: Path) -> Table:
@@ -18,7 +20,10 @@ def _read(path: Path) -> Table:
     for label in LABELS:
         if not (path / label).is_dir():
             raise TaskError(f"There is no directory {path / label}: for imdb, --data_dir holds train and test.")
-        files = sorted((path / label).glob("*.txt"), key=lambda file: [int(n) for n in re.findall(r"\d+", file.stem)])
+        files = [file for file in (path / label).iterdir() if NAME.fullmatch(file.name)]
+        if not files:
+            raise TaskError(f"{path / label} holds no reviews: files such as 0_9.txt.")
+        files.sort(key=lambda file: [int(number) for number in file.stem.split("_")])
         rows += [{"text": read_text(file), "label": label, "file": file.name} for file in files]
     return Table(str(path), ("text", "label", "file"), rows, range(1, len(rows) + 1), "review")
 

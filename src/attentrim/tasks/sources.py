@@ -13,6 +13,7 @@ from .base import Hub, Local, Task
 from .examples import Columns
 from .tables import Table, read_file
 
+SPLITS = ("train", "validation", "test")
 SHARE_OF_VALIDATION = 0.1
 """Of the user's own rows, where no validation file is given."""
 
@@ -30,6 +31,12 @@ class Source:
 
     def check(self, split: str) -> None:
         """Find what is missing before seconds are spent on a model."""
+        if not self.has(split):
+            raise TaskError(f"There is no {split} data.")
+
+    def label_table(self) -> Table:
+        """The rows that say which labels there are."""
+        return self.table("train")
 
     def table(self, split: str) -> Table:
         raise NotImplementedError
@@ -41,6 +48,13 @@ class LocalCopy(Source):
     def __init__(self, task: Task, local: Local, data_dir: str) -> None:
         self.task, self.local, self.data_dir = task, local, data_dir
         self.columns = local.columns
+
+    def has(self, split: str) -> bool:
+        try:
+            self.check(split)
+        except TaskError:
+            return False
+        return True
 
     def check(self, split: str) -> None:
         self.local.path(self.task.name, self.data_dir, split)
@@ -77,14 +91,20 @@ class HubCopy(Source):
         return cls(mirror or hub.path, hub.columns, config or hub.config, revision, hub.splits)
 
     def table(self, split: str) -> Table:
-        loaded = self._loaded()
-        name = (self.splits or {}).get(split, split)
-        if name not in loaded:
-            raise TaskError(f"{self.name}: " + unknown_name("split", name, loaded))
-        return _as_table(loaded[name], f"{self.name}, split {name}")
+        name = self._name(split)
+        if name not in self._loaded():
+            raise TaskError(f"{self.name}: " + unknown_name("split", name, self._loaded()))
+        return _as_table(self._loaded()[name], f"{self.name}, split {name}")
 
     def has(self, split: str) -> bool:
-        return split in self._loaded()
+        return self._name(split) in self._loaded()
+
+    def check(self, split: str) -> None:
+        """Looked at when it is loaded."""
+
+    def _name(self, split: str) -> str:
+        there = (self.splits or {}).get(split, split)
+        return there if there in self._loaded() else split
 
     def _loaded(self) -> Any:
         if not hasattr(self, "_splits"):
@@ -93,7 +113,7 @@ class HubCopy(Source):
 
 
 def load_dataset(name: str, config: str | None, revision: str | None) -> Any:
-    """All splits of a saved or published data set."""
+    """All splits of a saved or published data set. A directory may hold one part only, and no name for it."""
     try:
         import datasets
     except ImportError as error:
@@ -102,7 +122,8 @@ def load_dataset(name: str, config: str | None, revision: str | None) -> Any:
         if (Path(name) / "dataset_dict.json").is_file() or (Path(name) / "state.json").is_file():
             found = datasets.load_from_disk(name)
             return found if isinstance(found, datasets.DatasetDict) else {"train": found}
-        return datasets.load_dataset(name, config, revision=revision)
+        parts = datasets.get_dataset_config_names(name) if Path(name).is_dir() else [config]
+        return datasets.load_dataset(name, config if config in parts else None, revision=revision)
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TaskError(
@@ -115,7 +136,8 @@ def _as_table(data: Any, origin: str) -> Table:
     """Classes by name: a number in one data set need not be the same class in another."""
     names = {column: _class_names(feature) for column, feature in data.features.items()}
     rows = [{column: _named(value, names[column]) for column, value in row.items()} for row in data]
-    return Table(origin, tuple(data.column_names), rows, range(1, len(rows) + 1), "row")
+    classes = {column: tuple(known) for column, known in names.items() if known}
+    return Table(origin, tuple(data.column_names), rows, range(1, len(rows) + 1), "row", class_names=classes)
 
 
 def _class_names(feature: Any) -> list[str] | None:
@@ -141,10 +163,13 @@ class OwnFiles(Source):
         return split in self.files
 
     def check(self, split: str) -> None:
+        if split not in SPLITS:
+            raise TaskError(unknown_name("split", split, SPLITS))
         if split not in self.files:
-            raise TaskError(f"There is no {split} data: give --{split}_file.")
+            other = f", or say --split {next(iter(self.files))}" if self.files else ""
+            raise TaskError(f"There is no {split} data: give --{split}_file{other}.")
         if not Path(self.files[split]).is_file():
-            raise TaskError(f"There is no file {self.files[split]}.")
+            read_file(self.files[split])  # says what is wrong
 
     def table(self, split: str) -> Table:
         self.check(split)
@@ -164,6 +189,9 @@ class CutTrain(Source):
     def check(self, split: str) -> None:
         self.whole.check("train" if split == "validation" else split)
 
+    def label_table(self) -> Table:
+        return self.whole.table("train")
+
     def table(self, split: str) -> Table:
         if split not in ("train", "validation"):
             return self.whole.table(split)
@@ -175,6 +203,4 @@ def cut(table: Table, validation: bool) -> Table:
     held = set(random.Random(0).sample(range(len(table)), max(1, round(SHARE_OF_VALIDATION * len(table)))))
     if len(held) == len(table):
         raise TaskError(f"{table.origin} has too few rows to keep some for validation: give --validation_file.")
-    chosen = [index for index in range(len(table)) if (index in held) == validation]
-    rows, numbers = [table.rows[index] for index in chosen], [table.numbers[index] for index in chosen]
-    return Table(table.origin, table.columns, rows, numbers, table.unit)
+    return table.only([index for index in range(len(table)) if (index in held) == validation])

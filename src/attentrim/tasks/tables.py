@@ -6,7 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,21 @@ class Table:
     numbers: Sequence[int]
     """Of each row: its line in a text file, else its place."""
     unit: str = "line"
+    problems: Sequence[str] = ()
+    """What is wrong with rows that could not be read, and are not among `rows`."""
+    class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The classes of a column in their published order, where that is known."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def where(self, index: int) -> str:
         return f"{self.origin}, {self.unit} {self.numbers[index]}"
+
+    def only(self, chosen: Sequence[int]) -> Table:
+        """These rows alone."""
+        rows, numbers = [self.rows[index] for index in chosen], [self.numbers[index] for index in chosen]
+        return replace(self, rows=rows, numbers=numbers)
 
 
 def read_text(path: Path) -> str:
@@ -77,31 +86,35 @@ def _with_header(
         rows = rows[1:]
     if len(set(header)) < len(header):
         raise TaskError(f"{path} names a column twice: {', '.join(header)}.")
-    for number, cells in rows if exact else ():
-        if len(cells) != len(header):
-            raise TaskError(
-                f"{path}, line {number}: {len(header)} cells are needed ({', '.join(header)}), {len(cells)} found; "
-                f"{parted}."
-            )
+    problems = [
+        f"{path}, line {number}: {len(header)} cells are needed ({', '.join(header)}), {len(cells)} found; {parted}."
+        for number, cells in rows
+        if exact and len(cells) != len(header)
+    ]
+    rows = [(number, cells) for number, cells in rows if not exact or len(cells) == len(header)]
     named = [dict(zip(header, cells, strict=False)) for _, cells in rows]
-    return Table(str(path), tuple(header), named, [number for number, _ in rows])
+    return Table(str(path), tuple(header), named, [number for number, _ in rows], problems=problems)
 
 
 def read_json_lines(path: Path) -> Table:
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
+    problems: list[str] = []
     for number, line in lines_of(path):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise TaskError(f"{path}, line {number}: this is not JSON: {error.msg}.") from None
-        if not isinstance(row, dict):
-            raise TaskError(f'{path}, line {number}: a line must be an object, such as {{"text": ..., "label": ...}}.')
-        rows.append(row)
-        numbers.append(number)
-    return Table(str(path), _union(rows), rows, numbers)
+            problems.append(f"{path}, line {number}: this is not JSON: {error.msg}.")
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+            numbers.append(number)
+        else:
+            example = '{"text": ..., "label": ...}'
+            problems.append(f"{path}, line {number}: a line must be an object, such as {example}.")
+    return Table(str(path), _union(rows), rows, numbers, problems=problems)
 
 
 def read_json(path: Path) -> Table:
@@ -155,7 +168,7 @@ def read_columns(path: Path, separator: str | None = None, tag: int = -1) -> Tab
         if not line.strip() or line.startswith("-DOCSTART-"):
             close()
             continue
-        cells = line.split(separator)
+        cells = line.split("\t" if "\t" in line else separator)  # a word may hold a space
         if len(cells) < 2 or (tag >= 0 and len(cells) <= tag):
             needed = 2 if tag < 0 else tag + 1
             raise TaskError(f"{path}, line {number}: {needed} columns are needed, {len(cells)} found.")
@@ -184,10 +197,10 @@ def read_file(path: str | Path) -> Table:
     """A file of the user's own, by its ending."""
     path = Path(path)
     if not path.is_file():
-        raise TaskError(f"There is no file {path}.")
+        raise TaskError(f"{path} is a directory." if path.is_dir() else f"There is no file {path}.")
     if path.suffix.lower() not in FORMATS:
         raise TaskError(f"{path}: " + unknown_name("kind of file", path.suffix, FORMATS))
     table = FORMATS[path.suffix.lower()](path)
-    if not table:
+    if not table and not table.problems:
         raise TaskError(f"{path} holds no examples.")
     return table

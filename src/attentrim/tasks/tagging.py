@@ -73,7 +73,12 @@ def _read_trees(path: Path) -> Table:
     """The sections of one split of the Wall Street Journal; `path` is DIR/SPLIT where DIR holds 00 to 24."""
     rows = []
     for section in PTB_SECTIONS[path.name]:
-        for file in sorted((path.parent / f"{section:02d}").glob("*.mrg")):
+        folder = path.parent / f"{section:02d}"
+        files = sorted(file for file in folder.glob("*") if file.suffix.lower() == ".mrg")
+        if not files:
+            needed = f"{PTB_SECTIONS[path.name][0]:02d} to {PTB_SECTIONS[path.name][-1]:02d}"
+            raise TaskError(f"There are no trees (.mrg) in {folder}: {path.name} is sections {needed}.")
+        for file in files:
             rows += [{"tokens": words, "tags": tags} for words, tags in _sentences(read_text(file))]
     return Table(str(path.parent), ("tokens", "tags"), rows, range(1, len(rows) + 1), "sentence")
 
@@ -99,7 +104,7 @@ class _PosFiles(Local):
     """Files, or else the sections of a treebank, which lie side by side and have no name for a split."""
 
     def path(self, task: str, data_dir: str | Path, split: str) -> Path:
-        if split in PTB_SECTIONS and (Path(data_dir) / "00").is_dir():
+        if split in PTB_SECTIONS and any((Path(data_dir) / f"{section:02d}").is_dir() for section in range(25)):
             return Path(data_dir) / split
         return super().path(task, data_dir, split)
 

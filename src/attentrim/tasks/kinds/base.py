@@ -38,6 +38,8 @@ class EncodedDataset:
     """The example that each row is a window of, where an example has several."""
     starts: list[list[int]] | None = None
     """Of each row: where its words begin."""
+    tags: list[Any] | None = None
+    """Of each row: the tags of all its words, also of those that were cut."""
 
     def __len__(self) -> int:
         return len(self.columns["input_ids"])

@@ -8,10 +8,12 @@ from typing import Any
 from ...errors import TaskError
 from ..examples import Example
 from ..metrics import ENTITY_METRICS, compute
-from .base import EncodedDataset, Encoding, Kind, chunks
+from .base import EncodedDataset, Encoding, Kind, chunks, labels_of
 
 IGNORED = -100
 """The label of pieces that are not judged: a word's tag stands at its first piece."""
+CUT = -1
+"""The answer for a word beyond the longest input."""
 
 
 class Tokens(Kind):
@@ -42,7 +44,7 @@ class Tokens(Kind):
                 _spread(example.label, places, len(ids))
                 for example, places, ids in zip(examples, starts, columns["input_ids"], strict=True)
             ]
-        return EncodedDataset(columns, labels, truncated, len(examples), starts=starts)
+        return EncodedDataset(columns, labels, truncated, len(examples), starts=starts, tags=labels_of(examples))
 
     def _visible(self, examples: Sequence[Example], tokenizer: Any) -> list[list[str]]:
         """Words, with the unknown one for those that a tokenizer makes nothing of: each word keeps its tag."""
@@ -60,22 +62,45 @@ class Tokens(Kind):
     def reduce(self, logits: Any, labels: Any) -> Any:
         return super().reduce(logits, labels).argmax(-1)
 
+    def judge(
+        self, metrics: Sequence[str], outputs: Any, truth: Any, data: EncodedDataset, labels: Sequence[str]
+    ) -> dict[str, float]:
+        """Of all words: one that was cut has no right answer."""
+        if data.tags is None or len(outputs) != len(data):
+            return self.score(metrics, outputs, truth, labels)
+        found = [
+            tags + [CUT] * (len(true) - len(tags)) for tags, true in zip(_read(outputs, data), data.tags, strict=True)
+        ]
+        return _scores(metrics, [list(tags) for tags in data.tags], found, labels)
+
     def score(self, metrics: Sequence[str], outputs: Any, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         judged = truth != IGNORED
-        plain = [name for name in metrics if name not in ENTITY_METRICS]
-        values = compute(plain, truth[judged], outputs[judged])
-        if len(plain) < len(metrics):
-            sentences = [
-                [[labels[tag] for tag in row[seen]] for row, seen in zip(tags, judged, strict=True)]
-                for tags in (truth, outputs)
-            ]
-            values |= {name: ENTITY_METRICS[name](*sentences) for name in metrics if name in ENTITY_METRICS}
-        return values
+        true, found = (
+            [row[seen].tolist() for row, seen in zip(tags, judged, strict=True)] for tags in (truth, outputs)
+        )
+        return _scores(metrics, true, found, labels)
 
     def answers(self, outputs: Any, data: EncodedDataset, labels: Sequence[str]) -> list[Any]:
         """Tags of the words that were seen."""
-        assert data.starts is not None
-        return [[labels[row[place]] for place in places] for row, places in zip(outputs, data.starts, strict=True)]
+        return [[labels[tag] for tag in tags] for tags in _read(outputs, data)]
+
+
+def _read(outputs: Any, data: EncodedDataset) -> list[list[int]]:
+    """The tags of the words that were seen, by number."""
+    assert data.starts is not None
+    return [[int(row[place]) for place in places] for row, places in zip(outputs, data.starts, strict=True)]
+
+
+def _scores(
+    metrics: Sequence[str], truth: list[list[int]], found: list[list[int]], labels: Sequence[str]
+) -> dict[str, float]:
+    flat = [[tag for sentence in sentences for tag in sentence] for sentences in (truth, found)]
+    values = compute([name for name in metrics if name not in ENTITY_METRICS], *flat)
+    named = [
+        [["O" if tag == CUT else labels[tag] for tag in sentence] for sentence in sentences]
+        for sentences in (truth, found)
+    ]
+    return {name: ENTITY_METRICS[name](*named) if name in ENTITY_METRICS else values[name] for name in metrics}
 
 
 def _first_pieces(word_ids: Sequence[int | None]) -> list[int]:
