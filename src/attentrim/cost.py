@@ -60,8 +60,10 @@ def flops(model: Any, batch: int = 1, length: int = 128) -> int:
     shape = skeleton(unwrap(model)).eval().requires_grad_(False)
     # the counter does not see into SDPA on CPU
     shape.set_attn_implementation("eager")
-    # no look for padding in ids that have no values
+    # no look for padding in ids that have no values, nor for packed sequences, as without a cache
     shape.config.pad_token_id = None
+    if hasattr(shape.config, "use_cache"):
+        shape.config.use_cache = True
     try:
         return _count(shape, batch, length)
     except (RuntimeError, ValueError):

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttentrimError, MethodError, unknown_name
+from ..errors import AttentrimError, MethodError, did_you_mean, unknown_name
 from ..methods import METHODS, Method
 from ..tasks import TASKS
 from ..tasks.own import TYPES
@@ -162,7 +162,9 @@ def training_arguments(
     parser, names = _training_parser()
     for name in config:
         if name not in names:
-            raise AttentrimError(unknown_name("key in the config", name, names))
+            raise AttentrimError(
+                f"{name!r} in the config is no flag and no field of TrainingArguments.{did_you_mean(name, names)}"
+            )
     lower = [flag for name, value in {**defaults, **config}.items() for flag in _as_flags(name, value)]
     found, rest = parser.parse_known_args([*lower, *flags, "--output_dir", output_dir])
     if rest:
@@ -228,6 +230,8 @@ def _as_flags(name: str, value: Any) -> list[str]:
         return []
     if isinstance(value, dict):
         return [f"--{name}", json.dumps(value)]
+    if value is False and name.endswith("_strategy"):
+        return [f"--{name}", "no"]  # YAML's no
     if isinstance(value, list | tuple):
         return [f"--{name}", *(str(item) for item in value)] if value else []
     return [f"--{name}", str(value)]

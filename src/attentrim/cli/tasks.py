@@ -94,10 +94,10 @@ def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Outpu
         task = replace(task, more_sets={n: split for n, split in task.more_sets.items() if n not in missing})
     from ..cost import most_tokens
 
+    if type(config) not in task.how.model_class._model_mapping:
+        raise TaskError(f"transformers has no {config.model_type} model for {task.kind}.")
     model, tokenizer = _load(args.model, task, fresh_head)
-    if task.kind in ("classification", "tokens") and any(
-        head.endswith(task.how.head) for head in config.architectures or []
-    ):
+    if task.kind in ("classification", "tokens") and task.how.fits(config.architectures):
         put_in_order(model, class_names(config), task.named_labels, args.model)
     longest = most_tokens(model)
     if args.max_length is not None and not 8 <= args.max_length <= longest:
@@ -216,7 +216,7 @@ def _as_trained(task: Task, config: Any, name: str, output: Output) -> Task:
     """The task, if the model was trained for it. A fresh, random head would be evaluated in silence."""
     kind = task.how
     heads = config.architectures or []
-    if not any(head.endswith(kind.head) for head in heads):
+    if not kind.fits(heads):
         saved = heads[0] if heads else "a bare model"
         raise TaskError(f"{name} has no head for {kind.name} (it is {saved}): train it on {task.name} first.")
     if task.kind not in ("classification", "tokens"):

@@ -109,7 +109,7 @@ def kind_of_model(config: Any, name: str) -> str:
     """What a trained model was trained for."""
     heads = config.architectures or []
     for kind in KINDS.values():
-        if any(head.endswith(kind.head) for head in heads):
+        if kind.fits(heads):
             regression = kind.name == "classification" and (
                 config.problem_type == "regression" or config.num_labels == 1
             )

@@ -57,6 +57,10 @@ class Kind:
     """How the names of models end that can do it."""
     default_metrics: tuple[str, ...]
 
+    def fits(self, architectures: Sequence[str] | None) -> bool:
+        """Whether a model of these classes can do it."""
+        return any(name.endswith(self.head) for name in architectures or ())
+
     @property
     def model_class(self) -> Any:
         import transformers

@@ -23,6 +23,10 @@ class MaskedLanguage(Kind):
     head = "ForMaskedLM"
     default_metrics = ("perplexity", "accuracy")
 
+    def fits(self, architectures: Sequence[str] | None) -> bool:
+        """An encoder-decoder that fills masks, such as BART, has another name."""
+        return any(name.endswith((self.head, "ForConditionalGeneration")) for name in architectures or ())
+
     def model_settings(self, labels: Sequence[str]) -> dict[str, Any]:
         return {}
 
