@@ -131,8 +131,8 @@ def test_long_texts_in_windows(home, tmp_path, capsys):
     windows = train(capsys, home, tmp_path / "windows", *data, "--window_stride", 4)
     assert cut["examples"] == windows["examples"] == 4
     evaluate = ("evaluate", "--model", tmp_path / "windows", *data, "--use_cpu")
-    assert same(windows, run_json(capsys, *evaluate, "--window_stride", 4))
-    run(*evaluate)
+    assert same(windows, run_json(capsys, *evaluate[:3], *data[:2], "--use_cpu"))  # as in training
+    run("evaluate", "--model", tmp_path / "cut", *data, "--use_cpu")
     assert "longer than 16 tokens: cut (--window_stride" in " ".join(capsys.readouterr().out.split())
     assert "share: 0 to 7" in fails(capsys, *evaluate, "--window_stride", 9)
 

@@ -322,6 +322,7 @@ def test_own_files_of_every_kind(tmp_path):
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', {}, "line 2: .*label"),
         ("a.jsonl", '{"text": "a"', {}, "line 1: this is not JSON"),
         ("a.jsonl", "[1]\n", {}, "line 1: a line must be an object"),
+        ("a.json", '{"data":\n [{"text": "a", "label": 1}]}', {}, "must be a list of objects"),
         ("a.jsonl", '{"tokens": ["a", "b"], "tags": ["O"]}\n', {}, "line 1: there are 2 words and 1 tags"),
         ("a.conll", "a O\nb\n", {}, "line 2: 2 columns are needed, 1 found"),
         ("a.csv", b"text,label\nfine,1\nb\xe9,0\n", {}, "line 3: this is not UTF-8"),
@@ -389,6 +390,9 @@ def test_without_validation_data_the_same_tenth_serves(tmp_path):
     assert sorted([*train.numbers, *validation.numbers]) == list(range(2, 52))
     assert validation.numbers == source.table("validation").numbers
     assert "10%" in source.remark
+    (tmp_path / "bad.jsonl").write_text("{no\n{no\n")
+    with pytest.raises(TaskError, match="line 1: this is not JSON"):
+        CutTrain(OwnFiles({"train": str(tmp_path / "bad.jsonl")}, Columns("text"))).table("train")
 
 
 # The hub, by copies on disk
@@ -581,6 +585,8 @@ def test_validation_masks_stay_and_training_masks_change(tokenizer):
     tokenizer_without.mask_token = None
     with pytest.raises(TaskError, match="no mask token"):
         encode("mlm", rows, tokenizer_without)
+    with pytest.raises(TaskError, match="all rows are blank"):
+        encode("mlm", [Example(" ", None)], tokenizer)
 
 
 # Metrics
@@ -611,6 +617,7 @@ def test_correlations_by_hand():
     spearman = 1 - 6 * (0 + 1 + 1 + 0) / (4 * (16 - 1))
     assert judge("stsb", guess, truth) == pytest.approx({"spearman": spearman, "pearson": pearson})
     assert judge("stsb", np.ones((4, 1)), truth) == {"spearman": 0.0, "pearson": 0.0}
+    assert judge("stsb", np.ones((1, 1)), truth[:1]) == {"spearman": 0.0, "pearson": 0.0}
 
 
 def test_entities_count_only_whole():

@@ -19,8 +19,10 @@ TRAINING = ("--per_device_train_batch_size", "16", "--seed", "0", "--eval_strate
 SCHEDULE = ("--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", "0.05")
 DENSE = ("--method", "none", "--learning_rate", "5e-5", *SCHEDULE)
 GATES = ("--method", "autoattention", "--learning_rate", "1e-4", "--method_config")
-SETTINGS = ("target_sparsity=0.5", "preset=one_shot", "distill_logits=1", "distill_hidden=1")
-STEPS = {"dense": 380, "gates": 200}
+SETTINGS = ("target_sparsity=0.5", "preset=one_shot")
+STEPS = {"dense": 280, "gates": 160}
+SENTENCES = 504
+"""To evaluate on: half of the validation split, to save time."""
 BENCH = ("--batch_sizes", "8", "--lengths", "64", "--repeats", "9")
 
 
@@ -38,11 +40,10 @@ def run(args: argparse.Namespace, output: Output) -> None:
     dense, small = str(directory / "dense"), str(directory / "trimmed")
     steps = {name: ("--max_steps", str(min(count, args.max_steps or count))) for name, count in STEPS.items()}
     output.say("1 of 3: fine-tune MiniLM-L6 to tell acceptable English sentences from others, with all its heads")
-    fewer = ("--max_eval_samples", str(args.max_eval_samples)) if args.max_eval_samples else ()
-    train = ("train", *TASK, *TRAINING, *fewer)
+    train = ("train", *TASK, *TRAINING, "--max_eval_samples", str(args.max_eval_samples or SENTENCES))
     before = _run(output, *train, "--model", embedded_model(output), "--output_dir", dense, *steps["dense"], *DENSE)
     output.say("2 of 3: go on training, learn which half of the heads it can do without, and take them out")
-    start = ("--model", dense, "--teacher", dense, "--output_dir", small)
+    start = ("--model", dense, "--output_dir", small)
     after = _run(output, *train, *start, *steps["gates"], *GATES, *SETTINGS)
     output.say("3 of 3: measure both on this machine, in turns")
     speed = _run(output, "bench", "--model", small, "--against", dense, *BENCH)

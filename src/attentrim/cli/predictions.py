@@ -27,7 +27,7 @@ def _spelt(loaded: Loaded, answer: int | float) -> str:
     """GLUE wants numbers for some tasks and names for others; the user's own classes have names."""
     task = loaded.task
     if task.kind == "regression":
-        return f"{answer:.3f}" if task.local else f"{answer:.6g}"
+        return f"{answer:.3f}" if task.local else repr(answer)
     by_name = task.files_names or task.local is None
     return task.named_labels[int(answer)] if by_name and task.named_labels else str(answer)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 from ..errors import AttentrimError, TaskError
@@ -14,11 +15,13 @@ from ..tasks.kinds import EncodedDataset, Encoding
 from ..tasks.own import Given, check_classes, find_columns, infer_kind, kind_of_model, own_task
 from ..tasks.sources import CutTrain, Generated, HubCopy, LocalCopy, OwnFiles, Source
 from ..tasks.tables import Table
-from .arguments import comma_separated
+from .arguments import comma_separated, read_config
 from .models import calm, check_model_name, explain, load_model, quiet
 from .output import Output
 
 MAX_LENGTH = 128
+CONFIG = "config.yaml"
+"""What a run was told, beside its weights."""
 OWN_FILES = ("train", "validation", "test")
 
 
@@ -96,6 +99,8 @@ def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Outpu
 
     if type(config) not in task.how.model_class._model_mapping:
         raise TaskError(f"transformers has no {config.model_type} model for {task.kind}.")
+    if not fresh_head:
+        _take_over(args, output)
     model, tokenizer = _load(args.model, task, fresh_head)
     if task.kind in ("classification", "tokens") and task.how.fits(config.architectures):
         put_in_order(model, class_names(config), task.named_labels, args.model)
@@ -113,6 +118,16 @@ def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Outpu
     return Loaded(
         task, source, columns, model, tokenizer, length, args.window_stride, bool(args.skip_bad_rows), output
     )
+
+
+def _take_over(args: argparse.Namespace, output: Output) -> None:
+    """How a run read its texts, unless told otherwise: another length would be another measurement."""
+    file = Path(args.model) / CONFIG
+    found = read_config(str(file)) if file.is_file() else {}
+    for name in ("max_length", "window_stride"):
+        if getattr(args, name) is None and isinstance(found.get(name), int):
+            setattr(args, name, found[name])
+            output.say(f"{name} is {found[name]}, as in training")
 
 
 def find_source(args: argparse.Namespace) -> tuple[Task | None, Source]:
@@ -177,12 +192,15 @@ def _own_task(
     if config is not None:
         given = replace(given, kind=_trained_kind(given, kind_of_model(config, args.model), args.model))
     columns = find_columns(table, given)
+    if given.kind is None:
+        given = replace(given, kind=infer_kind(source.label_table(), columns))
+        columns = find_columns(table, given)
     output.say(_reading(columns))
     if config is not None:
         kind = str(given.kind)
         return own_task(kind, class_names(config)), columns
     table = source.label_table()
-    task = own_task(given.kind or infer_kind(table, columns))
+    task = own_task(str(given.kind))
     if task.labels is None:
         labels = task.labels_in(table, columns)
         check_classes(table, columns, labels, task.kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +111,7 @@ class Task:
             else:
                 found.add(label_name(value))
         found.discard("")
-        numeric = all(name.lstrip("-").isdigit() for name in found)
+        numeric = all(re.fullmatch(r"-?[0-9]+", name) for name in found)
         return tuple(sorted(found, key=lambda name: (name != "O", int(name) if numeric else 0, name)))
 
     def scorer(self, data: EncodedDataset) -> Callable[[Any], dict[str, float]]:

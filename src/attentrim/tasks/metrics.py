@@ -43,6 +43,8 @@ def _correlation(name: str) -> Callable[[Any, Any], float]:
     def compute(truth: Any, guess: Any) -> float:
         from scipy import stats
 
+        if len(truth) < 2:
+            return 0.0
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of constant numbers, which are correlated with nothing
             value = float(getattr(stats, name)(truth, guess).statistic)

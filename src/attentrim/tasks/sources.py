@@ -200,6 +200,8 @@ class CutTrain(Source):
 
 def cut(table: Table, validation: bool) -> Table:
     """One of the two parts of a table; the same rows each time."""
+    if not table.rows:
+        raise TaskError(table.problems[0] if table.problems else f"{table.origin} holds no examples.")
     held = set(random.Random(0).sample(range(len(table)), max(1, round(SHARE_OF_VALIDATION * len(table)))))
     if len(held) == len(table):
         raise TaskError(f"{table.origin} has too few rows to keep some for validation: give --validation_file.")

@@ -123,8 +123,10 @@ def read_json(path: Path) -> Table:
         rows = json.loads(read_text(path))
     except json.JSONDecodeError:
         return read_json_lines(path)
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+    if isinstance(rows, dict) and len(read_text(path).strip().splitlines()) == 1:
         return read_json_lines(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise TaskError(f'{path} must be a list of objects, such as [{{"text": ..., "label": ...}}].')
     return Table(str(path), _union(rows), rows, range(1, len(rows) + 1), "row")
 
 

@@ -34,6 +34,9 @@ class MaskedLanguage(Kind):
         tokenizer = encoding.tokenizer
         if tokenizer.mask_token is None:
             raise TaskError("This model's tokenizer has no mask token: masked language modelling needs one.")
+        examples = [example for example in examples if str(example.text).strip()]
+        if not examples:
+            raise TaskError("There is no text: all rows are blank.")
         parts, truncated = [], 0
         for part in chunks(examples):
             texts = [example.text for example in part]
