@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json as json_module
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class Output:
     def __init__(self, json: bool = False, quiet: bool = False) -> None:
         self.json = json
-        self.quiet = quiet
+        self.quiet = quiet or os.environ.get("RANK", "0") != "0"  # the main process speaks for all
         self.stdout = sys.stdout
         self.console = Console(stderr=json, highlight=False)
 
