@@ -20,7 +20,7 @@ SCHEDULE = ("--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", "0.
 DENSE = ("--method", "none", "--learning_rate", "5e-5", *SCHEDULE)
 GATES = ("--method", "autoattention", "--learning_rate", "1e-4", "--method_config")
 SETTINGS = ("target_sparsity=0.5", "preset=one_shot")
-STEPS = {"dense": 280, "gates": 160}
+STEPS = {"dense": 340, "gates": 200}
 SENTENCES = 504
 """To evaluate on: half of the validation split, to save time."""
 BENCH = ("--batch_sizes", "8", "--lengths", "64", "--repeats", "9")
