@@ -296,6 +296,7 @@ def test_own_files_of_every_kind(tmp_path):
         ("a.csv", "text,label\na,1\nb\n", {}, r"line 3: 2 cells are needed \(text, label\), 1 found"),
         ("a.csv", 'text,label\n"a,1\n', {}, "line 2: unexpected end of data"),
         ("a.csv", "text,text\na,1\n", {}, "names a column twice"),
+        ("a.csv", "text;label\na;1\n", {}, "parted by semicolons"),
         ("a.tsv", "text\tlabel\na\t1\nno tab\n", {}, "line 3: 2 cells are needed .* parted by tabs"),
         (
             "a.csv",

@@ -75,6 +75,8 @@ def read_csv(path: Path) -> Table:
         rows.extend((reader.line_num, cells) for cells in reader if cells)
     except csv.Error as error:
         raise TaskError(f"{path}, line {reader.line_num}: {error}.") from None
+    if rows and len(rows[0][1]) == 1 and ";" in rows[0][1][0]:
+        raise TaskError(f"{path}: its cells seem to be parted by semicolons; a .csv is read with commas.")
     return _with_header(path, rows, (), True, "cells are parted by commas")
 
 
