@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import transformers as tf
 import yaml
+import zoo
 from commands import fails, run, run_json
 from published import TASK_NAMES, write_copy
 
@@ -196,36 +197,18 @@ def test_a_model_with_other_classes_is_remarked_on(home, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("config", "kinds"),
-    [
-        (tf.GPT2Config(n_layer=2, n_head=4, n_embd=24, n_positions=64), ("classification", "tokens")),
-        (
-            tf.LlamaConfig(num_hidden_layers=2, num_attention_heads=4, hidden_size=24, intermediate_size=32),
-            ("classification", "regression"),
-        ),
-        (
-            tf.BartConfig(
-                d_model=24,
-                encoder_layers=2,
-                decoder_layers=2,
-                encoder_attention_heads=4,
-                decoder_attention_heads=4,
-                encoder_ffn_dim=32,
-                decoder_ffn_dim=32,
-            ),
-            ("mlm",),
-        ),
-    ],
-    ids=lambda value: getattr(value, "model_type", None),
+    ("name", "kinds"),
+    [("gpt2", ("classification", "tokens")), ("llama", ("classification", "regression")), ("bart", ("mlm",))],
 )
-def test_other_architectures(home, tmp_path, capsys, config, kinds):
+def test_other_architectures(home, tmp_path, capsys, name, kinds):
+    config = zoo.CONFIGS[name]()
     tokenizer = tf.AutoTokenizer.from_pretrained(home / "tiny")
     config.vocab_size = len(tokenizer)
     special = {"pad": "[PAD]", "bos": "[CLS]", "eos": "[SEP]"}
     if config.is_encoder_decoder:
         special |= {"decoder_start": "[CLS]", "forced_eos": "[SEP]"}
-    for name, word in special.items():
-        setattr(config, f"{name}_token_id", tokenizer.convert_tokens_to_ids(word))
+    for role, word in special.items():
+        setattr(config, f"{role}_token_id", tokenizer.convert_tokens_to_ids(word))
     tf.AutoModel.from_config(config).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
     tasks = {"classification": "cola", "tokens": "pos", "regression": "stsb", "mlm": "mlm"}
@@ -244,7 +227,7 @@ def test_other_architectures(home, tmp_path, capsys, config, kinds):
         )
         assert same(result, run_json(capsys, "evaluate", "--model", tmp_path / f"run-{kind}", *data, "--use_cpu"))
         assert run_json(capsys, "show", "--model", tmp_path / f"run-{kind}")["parameters"] == result["parameters"]
-    if config.model_type == "gpt2":
+    if name == "gpt2":
         data = ("--task", "swag", "--data_dir", write_copy("swag", tmp_path / "swag"), "--output_dir", tmp_path / "x")
         assert "no gpt2 model for choice" in fails(capsys, "train", "--model", tmp_path / "model", *data, *FEW)
 

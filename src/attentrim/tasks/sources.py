@@ -158,6 +158,8 @@ class OwnFiles(Source):
 
     def __init__(self, files: Mapping[str, str], columns: Columns) -> None:
         self.files, self.columns = files, columns
+        self.tables: dict[str, Table] = {}
+        """What was read; it is asked for again for labels, columns and rows."""
 
     def has(self, split: str) -> bool:
         return split in self.files
@@ -173,7 +175,9 @@ class OwnFiles(Source):
 
     def table(self, split: str) -> Table:
         self.check(split)
-        return read_file(self.files[split])
+        if split not in self.tables:
+            self.tables[split] = read_file(self.files[split])
+        return self.tables[split]
 
 
 class CutTrain(Source):
