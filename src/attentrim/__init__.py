@@ -91,5 +91,10 @@ def _register_checkpoints(module: Any) -> None:
     importlib.import_module(".checkpoint", __name__)
 
 
+def _write_cards(module: Any) -> None:
+    importlib.import_module(".card", __name__).cards_when_saving(module)
+
+
 # Importing transformers' registry takes seconds, so wait until transformers itself does (at once, if it has already).
 register_post_import_hook(_register_checkpoints, "transformers.quantizers.auto")
+register_post_import_hook(_write_cards, "transformers.modeling_utils")

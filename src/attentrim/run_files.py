@@ -1,4 +1,4 @@
-"""What a run leaves beside its checkpoint: history, metrics, config, attention, model card."""
+"""What a run leaves beside its checkpoint: history, metrics, config, attention. `recorded` reads them again."""
 
 from __future__ import annotations
 
@@ -12,22 +12,12 @@ import torch
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from . import __version__
+from .checkpoint import stored_plan
 from .control import Control
 from .methods.session import Session
 from .modes import evaluating
-from .plan import Plan
-from .sites import find_sites
-
-HISTORY, METRICS, CONFIG, ATTENTION, CARD, PLAN = (
-    "history.jsonl",
-    "metrics.json",
-    "config.yaml",
-    "attention.safetensors",
-    "README.md",
-    "plan.json",
-)
-
+from .recorded import HISTORY
+from .sites import find_sites, unwrap
 
 class HistoryWriter(TrainerCallback):
     """One line of `history.jsonl` for each line of the log, with the gates of the moment. Written as it happens."""
@@ -37,25 +27,33 @@ class HistoryWriter(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A fresh run starts a fresh file; one that goes on keeps what was before."""
+        """A fresh run starts a fresh file, with what there is before the first step; one that goes on keeps its own."""
         if not state.is_world_process_zero:
             return
-        lines = self.path.read_text().splitlines() if state.global_step and self.path.is_file() else []
-        kept = [line for line in lines if _step(line) <= state.global_step]
-        self.path.write_text("".join(f"{line}\n" for line in kept))
+        if state.global_step and self.path.is_file():
+            lines = self.path.read_text(encoding="utf-8").splitlines()
+            kept = [line for line in lines if _step(line) <= state.global_step]
+            self.path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        else:
+            self.path.write_text("", encoding="utf-8")
+            self._add({"step": state.global_step, "epoch": state.epoch or 0.0, "heads": original_heads(self.trainer.model)})
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
             return
+        self._add({"step": state.global_step, "epoch": state.epoch, **(logs or {})})
+
+    def _add(self, line: dict[str, Any]) -> None:
         session: Session | None = self.trainer.session
-        line = {
-            "step": state.global_step,
-            "epoch": state.epoch,
-            **(logs or {}),
-            **(session.record() if session else {}),
-        }
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps({**line, **(session.record() if session else {})}) + "\n")
+
+
+def original_heads(model: Any) -> list[list[int]]:
+    """By site, the heads that a model has, as the full model numbers them: a run may start from a trimmed one."""
+    plan = stored_plan(unwrap(model))
+    sites = find_sites(model)
+    return [plan.kept(site.index) if plan and site.heads else list(range(site.heads)) for site in sites]
 
 
 def _step(line: str) -> float:
@@ -79,10 +77,11 @@ def write_yaml(path: Path, data: Mapping[str, Any]) -> None:
 class AttentionLog:
     """The attention of a few sentences at several moments of a run, for one file at its end."""
 
-    def __init__(self, tokenizer: Any, batches: Sequence[Mapping[str, Any]]) -> None:
-        """`batches` hold one example each."""
+    def __init__(self, tokenizer: Any, batches: Sequence[Mapping[str, Any]], texts: Sequence[str] = ()) -> None:
+        """`batches` hold one example each; `texts` are the examples as people wrote them."""
         self.tokenizer = tokenizer
         self.batches = batches
+        self.texts = list(texts)
         self.tensors: dict[str, torch.Tensor] = {}
         self.tokens: list[list[str]] = []
 
@@ -93,52 +92,20 @@ class AttentionLog:
             self.tokens = []
             for number, batch in enumerate(self.batches):
                 ids = batch["input_ids"].flatten(0, -2)[0]  # the first of several choices
-                self.tokens.append(self.tokenizer.convert_ids_to_tokens(ids))
+                self.tokens.append([self._text(token) for token in ids.tolist()])
                 with control.recording() as maps:
                     model(**{name: value.to(model.device) for name, value in batch.items()})
                 for index, calls in maps.items():
                     name = f"{moment}.{number}.{index}"
                     self.tensors[name] = torch.stack(calls).mean(0)[0].half().cpu().contiguous()
 
+    def _text(self, token: int) -> str:
+        """As people write it, where tokenizers have signs of their own for spaces and for bytes."""
+        text = self.tokenizer.decode([token], clean_up_tokenization_spaces=False).strip()
+        return text or str(self.tokenizer.convert_ids_to_tokens(token))
+
     def write(self, path: Path) -> None:
-        """Tensors are named moment.sentence.site; the tokens are in the file's metadata."""
-        save_file(self.tensors, path, metadata={"tokens": json.dumps(self.tokens, ensure_ascii=False)})
-
-
-def model_card(*, base: str, task: str, method: str, result: Mapping[str, Any], plan: Plan, model: Any) -> str:
-    """A card in Markdown: what was trained on what, what was removed, and how to load it."""
-    import transformers
-
-    trimmed = result["trimmed"]
-    heads = "\n".join(
-        f"| {site.index} | {site.path} | {'uniform' if site.index in plan.uniform else f'{kept} of {shape.heads}'} |"
-        for site, kept, shape in zip(find_sites(model), plan.heads_kept, plan.sites, strict=True)
-    )
-    numbers = "\n".join(f"| {name} | {value:.4f} |" for name, value in result["metrics"].items())
-    needs = "import attentrim\n" if trimmed else ""
-    return f"""---
-library_name: transformers
-tags: [attentrim]
----
-
-# {base.rstrip("/").rpartition("/")[2]} on {task}, trained with {method}
-
-Fine-tuned from `{base}` with attentrim {__version__} (transformers {transformers.__version__}, torch \
-{torch.__version__}). {plan.heads_removed} of {plan.heads_total} attention heads \
-{"are removed" if trimmed else "are to be removed (plan.json)"}, {len(plan.uniform)} of {len(plan.sites)} sites \
-{"have" if trimmed else "are to have"} uniform attention; {result["parameters"]:,} parameters are left.
-
-| metric ({result["examples"]} examples) | |
-|---|---|
-{numbers}
-
-```python
-{needs}from transformers import {type(model).__name__}
-
-model = {type(model).__name__}.from_pretrained("...")
-```
-
-| site | module | heads kept |
-|---|---|---|
-{heads}
-"""
+        """Tensors are named moment.sentence.site; tokens and texts are in the file's metadata."""
+        words = {"tokens": self.tokens, "texts": self.texts}
+        metadata = {name: json.dumps(value, ensure_ascii=False) for name, value in words.items()}
+        save_file(self.tensors, path, metadata=metadata)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +43,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", type=positive, help="CPU threads (default: torch's own choice)")
     parser.add_argument("--out", metavar="FILE", help="also write the JSON object to this file")
+    parser.add_argument(
+        "--card", action="store_true", help="also keep the figures in the model's directory and in its model card"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
     from ..bench.onednn import avoid_illegal_instructions
 
     _check_out(args.out)
+    if args.card and not Path(args.model).is_dir():
+        raise AttentrimError(f"--card writes beside the model: {args.model} is no directory.")
     if "bfloat16" in args.dtypes and "cpu" in (args.devices or ["cpu"]):
         avoid_illegal_instructions()
 
     import torch
 
     from ..bench import measure
+    from ..bench.record import bench_record
     from ..bench.backends import has_sdpa
+    from ..card import write_card
     from ..cost import cost
     from ..machine import measured_with
+    from ..recorded import BENCH
+    from ..run_files import write_json
     from .models import calm, load_model
 
     calm()
@@ -95,23 +102,16 @@ def run(args: argparse.Namespace, output: Output) -> None:
         output.say(f"model: {args.model}, against: {args.against}")
         size_table(output, "sizes (before: against, after: model)", size_against, size)
     show_rows(output, rows)
-    data = {
-        "model": args.model,
-        "against": args.against,
-        "machine": machine,
-        "repeats": args.repeats,
-        "padding": args.padding,
-        "heads": size.heads,
-        "heads_against": size_against and size_against.heads,
-        "parameters": size.parameters,
-        "parameters_against": size_against and size_against.parameters,
-        "bytes": size.bytes,
-        "bytes_against": size_against and size_against.bytes,
-        "rows": [asdict(row) for row in rows],
-    }
+    data = bench_record(
+        (args.model, args.against), (size, size_against), rows, machine, args.repeats, args.padding
+    )
     if args.out:
-        Path(args.out).write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+        write_json(Path(args.out), data)
         output.say(f"written to {args.out}")
+    if args.card:
+        write_json(Path(args.model) / BENCH, data)
+        write_card(Path(args.model))
+        output.say(f"written to {Path(args.model) / BENCH} and into the model card beside it")
     output.result(data)
 
 

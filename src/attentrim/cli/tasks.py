@@ -11,7 +11,7 @@ from typing import Any, cast
 from ..errors import AttentrimError, TaskError
 from ..tasks import TASKS, Task
 from ..tasks.examples import Columns, Example, read_examples
-from ..tasks.kinds import EncodedDataset, Encoding
+from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset, Encoding
 from ..tasks.own import Given, check_classes, find_columns, infer_kind, kind_of_model, own_task
 from ..tasks.sources import CutTrain, Generated, HubCopy, LocalCopy, OwnFiles, Source
 from ..tasks.tables import Table
@@ -37,6 +37,8 @@ class Loaded:
     max_length: int
     stride: int | None
     skip_bad_rows: bool
+    fresh_head: bool
+    """Whether the task head was made anew: the model has not been trained for the task."""
     output: Output
 
     def data(self, split: str, limit: int | None = None, labelled: bool = True) -> EncodedDataset:
@@ -44,6 +46,7 @@ class Loaded:
         examples = self.examples(split, limit, labelled)
         encoding = Encoding(self.tokenizer, self.max_length, self.stride, fixed=split != "train")
         data = self.task.how.encode(examples, encoding)
+        data.texts = [example.written for example in examples[:SHOWN_EXAMPLES]]
         if data.truncated:
             advice = "" if self.task.kind != "classification" else " (--window_stride reads long texts in windows)"
             self.output.say(
@@ -101,7 +104,7 @@ def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Outpu
         raise TaskError(f"transformers has no {config.model_type} model for {task.kind}.")
     if not fresh_head:
         _take_over(args, output)
-    model, tokenizer = _load(args.model, task, fresh_head)
+    model, tokenizer, fresh = _load(args.model, task, fresh_head)
     if task.kind in ("classification", "tokens") and task.how.fits(config.architectures):
         put_in_order(model, class_names(config), task.named_labels, args.model)
     longest = most_tokens(model)
@@ -116,7 +119,7 @@ def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Outpu
             f"windows of {length}. Got {args.window_stride} for {task.name}."
         )
     return Loaded(
-        task, source, columns, model, tokenizer, length, args.window_stride, bool(args.skip_bad_rows), output
+        task, source, columns, model, tokenizer, length, args.window_stride, bool(args.skip_bad_rows), fresh, output
     )
 
 
@@ -294,11 +297,14 @@ def load_teacher(name: str, task: Task) -> Any:
     return teacher
 
 
-def _load(name: str, task: Task, fresh_head: bool) -> tuple[Any, Any]:
+def _load(name: str, task: Task, fresh_head: bool) -> tuple[Any, Any, bool]:
+    """Model and tokenizer, and whether any of the model's weights had to be made anew."""
     with explain(f"Cannot load the model {name!r}"), quiet(fresh_head):
         # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
         settings = {**task.how.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
-        model = task.how.model_class.from_pretrained(name, **settings, ignore_mismatched_sizes=fresh_head)
+        model, found = task.how.model_class.from_pretrained(
+            name, **settings, ignore_mismatched_sizes=fresh_head, output_loading_info=True
+        )
     with explain(f"Cannot load the tokenizer of {name!r}"):
         tokenizer = _tokenizer(name, words=task.kind == "tokens")
     if tokenizer.pad_token is None:
@@ -307,7 +313,7 @@ def _load(name: str, task: Task, fresh_head: bool) -> tuple[Any, Any]:
             raise TaskError(f"The tokenizer of {name} has no padding token and no end token to pad with.")
         tokenizer.pad_token = tokenizer.eos_token
         model.config.pad_token_id = tokenizer.pad_token_id
-    return model, tokenizer
+    return model, tokenizer, bool(found["missing_keys"] or found["mismatched_keys"])
 
 
 def _tokenizer(name: str, words: bool) -> Any:

@@ -43,6 +43,7 @@ OWN = {
     "teacher": str,
     "output_dir": str,
     "no_trim": bool,
+    "no_bench": bool,
 }
 """Flags of ours that a config file can hold too, besides method_config."""
 DEFAULTS = {
@@ -55,8 +56,8 @@ DEFAULTS = {
     "metric_for_best_model": None,
 }
 """Over those of TrainingArguments; the metric is the task's own."""
-SHOWN_EXAMPLES = 4
-"""Examples whose attention is kept, before and after."""
+BENCH_SHAPE, BENCH_REPEATS = (8, 128), 9
+"""Sequences and tokens (or as many as training allowed) that the final model is timed with."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--output_dir", help="the run: the final checkpoint, its plan, metrics, history and config")
     parser.add_argument("--no_trim", action="store_true", help="keep the full shape; the plan lies beside it")
+    parser.add_argument("--no_bench", action="store_true", help="do not time the trimmed model at the end")
     parser.add_argument("--config", help="a YAML file with flags; flags on the command line win")
     parser.add_argument("--help_all", action="store_true", help="list the flags of TrainingArguments too")
     parser.set_defaults(takes_training_arguments=True, help_text=parser.format_help)
@@ -97,8 +99,9 @@ def run(args: argparse.Namespace, output: Output) -> None:
 def _train(args: argparse.Namespace, method: Method | None, config: dict[str, Any], output: Output) -> None:
     from transformers import set_seed
 
+    from ..card import known_as
     from ..checkpoint import stored_plan
-    from ..machine import peak_memory
+    from ..machine import measured_with, peak_memory
     from ..run_files import AttentionLog, HistoryWriter
     from ..trainer import Trainer
     from .models import check_output_dir
@@ -121,11 +124,16 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "train": loaded.data("train", args.max_train_samples),
         "validation": loaded.data("validation", args.max_eval_samples),
     }
+    machine = measured_with()
+    if training.process_index == 0:
+        _write_config(args, method, training, defaults)
+    teacher = load_teacher(args.teacher, task) if args.teacher else None
+    before = _before(loaded, teacher, data["validation"], training)
     trainer = Trainer(
         model=loaded.model,
         args=training,
         method=method,
-        teacher=load_teacher(args.teacher, task) if args.teacher else None,
+        teacher=teacher,
         train_dataset=data["train"],
         eval_dataset=data["validation"],
         data_collator=task.how.collator(loaded.tokenizer),
@@ -135,7 +143,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     )
     trainer.add_callback(HistoryWriter(directory, trainer))
     CompactProgress.replace(trainer)
-    attention = AttentionLog(loaded.tokenizer, _shown(trainer))
+    attention = AttentionLog(loaded.tokenizer, _shown(trainer), data["validation"].written())
     attention.take(trainer.model, "before", trainer.session)
 
     resume = training.resume_from_checkpoint
@@ -160,20 +168,66 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "output_dir": args.output_dir,
         "train_seconds": done.metrics["train_runtime"],
         "peak_memory_bytes": peak_memory(),
+        "model": known_as(args.model),
         "method": args.method,
         "seed": training.seed,
         "trimmed": stored_plan(final) is not None,
         "masked_value": result_of(task, masked, 0)["value"],
+        **({"before": before} if before else {}),
         **({"alternatives": others} if others else {}),
         **(session.remarks() if session else {}),
+        "measured_with": machine,
     }
     if trainer.is_world_process_zero():
-        _write(args, trainer, attention, final, plan, result, defaults)
-        _report(output, trainer.model, final, result)
+        speed = _speed(args, trainer, final, loaded.max_length, machine) if masked_by is None else {}
+        _write(args, trainer, attention, final, result, speed)
+        _report(output, trainer.model, final, result, speed)
+
+
+def _before(loaded: Any, teacher: Any, data: Any, training: Any) -> dict[str, Any]:
+    """What there was to lose: the metrics of the model that the run starts from, or else of its teacher.
+
+    Asked before the Trainer is made, which seeds the random numbers anew.
+    """
+    from .tasks import evaluate
+
+    model = teacher if loaded.fresh_head else loaded.model
+    if model is None:
+        return {}
+    result, _ = evaluate(loaded, model, data, training)
+    whose = "the model it started from" if model is loaded.model else "its teacher"
+    return {"of": whose, "value": result["value"], "metrics": result["metrics"]}
+
+
+def _speed(args: argparse.Namespace, trainer: Any, final: Any, longest: int, machine: dict[str, Any]) -> dict[str, Any]:
+    """The trimmed model timed beside the one that it was cut from; nothing where that is not wanted or not possible."""
+    from ..bench import measure
+    from ..bench.backends import has_sdpa
+    from ..bench.record import bench_record
+    from ..cost import cost
+
+    if args.no_bench:
+        return {}
+    shape = (BENCH_SHAPE[0], min(BENCH_SHAPE[1], longest))
+    padding = 0.125
+    rows = measure(
+        final,
+        trainer.model,
+        shapes=[shape],
+        devices=["cuda" if trainer.args.device.type == "cuda" else "cpu"],
+        backends=["sdpa" if has_sdpa(final) else "eager"],
+        repeats=BENCH_REPEATS,
+        padding=padding,
+    )
+    sizes = (cost(final, length=shape[1]), cost(trainer.model, length=shape[1]))
+    names = (args.output_dir, "itself before it was trimmed")
+    return bench_record(names, sizes, rows, machine, BENCH_REPEATS, padding)
 
 
 def _shown(trainer: Any) -> list[dict[str, Any]]:
     """A few examples of the validation data, each a batch."""
+    from ..tasks.kinds import SHOWN_EXAMPLES
+
     rows = [trainer.eval_dataset[index] for index in range(min(SHOWN_EXAMPLES, len(trainer.eval_dataset)))]
     batches = [dict(trainer.data_collator([row])) for row in rows]
     return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
@@ -182,7 +236,7 @@ def _shown(trainer: Any) -> list[dict[str, Any]]:
 def _save(args: argparse.Namespace, trainer: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
     """Trim and save; then the model as it loads from disk, what is gone from it, and what is still to be masked."""
     from ..checkpoint import stored_plan
-    from ..run_files import PLAN
+    from ..recorded import PLAN
     from ..surgery import trim
     from .models import load_model
 
@@ -215,31 +269,41 @@ def _measured(args: argparse.Namespace, trainer: Any, loaded: Any, model: Any, p
     return result
 
 
+def _write_config(args: argparse.Namespace, method: Method | None, training: Any, defaults: dict[str, Any]) -> None:
+    """Before training, so that a run that is stopped can be told and repeated too."""
+    from ..recorded import CONFIG
+    from ..run_files import write_yaml
+
+    own = {name: getattr(args, name) for name in OWN if getattr(args, name) not in (None, False)}
+    if args.embedded:
+        del own["model"]
+    settings = {"method_config": method.settings} if method else {}
+    write_yaml(Path(args.output_dir) / CONFIG, {**own, **settings, **telling_arguments(training, defaults)})
+
+
 def _write(
     args: argparse.Namespace,
     trainer: Any,
     attention: Any,
     model: Any,
-    plan: Any,
     result: dict[str, Any],
-    defaults: dict[str, Any],
+    speed: dict[str, Any],
 ) -> None:
-    from ..run_files import ATTENTION, CARD, CONFIG, METRICS, model_card, write_json, write_yaml
+    from ..card import write_card
+    from ..recorded import ATTENTION, BENCH, METRICS
+    from ..run_files import write_json
 
     directory = Path(args.output_dir)
     attention.write(directory / ATTENTION)
     session = trainer.session
     write_json(directory / METRICS, {**result, **({"last": session.metrics()} if session else {})})
-    own = {name: getattr(args, name) for name in OWN if getattr(args, name) not in (None, False)}
-    if args.embedded:
-        del own["model"]
-    settings = {"method_config": trainer.method.settings} if trainer.method else {}
-    write_yaml(directory / CONFIG, {**own, **settings, **telling_arguments(trainer.args, defaults)})
-    card = model_card(base=args.model, task=result["task"], method=args.method, result=result, plan=plan, model=model)
-    (directory / CARD).write_text(card, encoding="utf-8")
+    (directory / BENCH).unlink(missing_ok=True)  # of a model that was here before
+    if speed:
+        write_json(directory / BENCH, speed)
+    write_card(directory, model, base=args.model)
 
 
-def _report(output: Output, dense: Any, final: Any, result: dict[str, Any]) -> None:
+def _report(output: Output, dense: Any, final: Any, result: dict[str, Any], speed: dict[str, Any]) -> None:
     from ..cost import cost
     from .tasks import metric_rows
 
@@ -254,5 +318,14 @@ def _report(output: Output, dense: Any, final: Any, result: dict[str, Any]) -> N
         output.say(f"with {name.replace('_', ' ')} at work, {result['metric']} was {value:.4f}")
     if "rewarded_on" in result:
         output.say(f"rewarded on {result['rewarded_on']}")
-    output.say(f"trained for {result['train_seconds']:.0f} s; see {result['output_dir']}/README.md")
+    if "before" in result:
+        before = result["before"]
+        output.say(f"{result['metric']} of {before['of']} was {before['value']:.4f}")
+    for row in speed.get("rows", []):
+        if row["name"] == "model" and row["speedup"]:
+            output.say(
+                f"{row['speedup']:.2f} times as fast as before it was trimmed ({row['batch']} x {row['length']} tokens "
+                f"on {row['device']}; `attentrim bench` measures more)"
+            )
+    output.say(f"trained for {result['train_seconds']:.0f} s; see it: attentrim report --run {result['output_dir']}")
     output.result(result)

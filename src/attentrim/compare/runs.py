@@ -216,7 +216,8 @@ def _train(directory: str, jobs: int) -> None:
 
     settings = json.loads(Path(directory, SETTINGS).read_text(encoding="utf-8"))
     write_yaml(Path(directory, "run.yaml"), {"disable_tqdm": True, **settings})
-    sys.exit(main(["train", "--config", f"{directory}/run.yaml", "--output_dir", directory]))
+    # runs share the machine: a speed measured here would be of all of them
+    sys.exit(main(["train", "--config", f"{directory}/run.yaml", "--output_dir", directory, "--no_bench"]))
 
 
 def _die_with_the_parent() -> None:

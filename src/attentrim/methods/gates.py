@@ -112,6 +112,10 @@ class GateSession(Session):
     def record(self) -> dict[str, Any]:
         return {"gates": [part.int().tolist() for part in self.open.split(self.sizes)], **self.history.take_events()}
 
+    def by_site(self, values: Tensor) -> list[list[float]]:
+        """One number a gate, for the history."""
+        return [[round(value, 4) for value in part.tolist()] for part in values.split(self.sizes)]
+
     @property
     def may_close_all(self) -> bool:
         return False

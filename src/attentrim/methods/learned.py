@@ -140,8 +140,7 @@ class LearnedGates(GateSession):
     # What it has to say
 
     def record(self) -> dict[str, Any]:
-        values = [[round(value, 4) for value in part.tolist()] for part in self.parameters.detach().split(self.sizes)]
-        return {**super().record(), "gate_parameters": values}
+        return {**super().record(), "gate_parameters": self.by_site(self.parameters.detach())}
 
     def state_dict(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,8 @@ class ScoredGates(GateSession):
 
     pruned = 0
     """How many gates are closed."""
+    judged: Tensor | None = None
+    """The scores that the last choice went by, one a gate; None where it went by none."""
 
     def choose(self, count: int) -> Tensor:
         """The gates to close, `count` in all, as indices."""
@@ -53,8 +55,15 @@ class ScoredGates(GateSession):
             self.search()
         super().finish()
 
+    def record(self) -> dict[str, Any]:
+        return super().record() if self.judged is None else {**super().record(), "scores": self.by_site(self.judged)}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "judged": self.judged}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self.judged = state["judged"]
         self.pruned = int((self.open == 0).sum())
 
 

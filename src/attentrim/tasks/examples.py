@@ -25,6 +25,12 @@ class Example:
     pair: str | None = None
     choices: tuple[str, ...] = ()
 
+    @property
+    def written(self) -> str:
+        """As people read it; of several choices, with the first."""
+        text = self.text if isinstance(self.text, str) else " ".join(self.text)
+        return " / ".join(part for part in (text, self.pair, *self.choices[:1]) if part)
+
 
 @dataclass(frozen=True)
 class Columns:

@@ -30,8 +30,8 @@ class HISPSession(ScoredGates):
         return round(self.target * min(held, self.method.rounds) / self.method.rounds)
 
     def choose(self, count: int) -> Tensor:
-        scores = self.scores()
-        return lowest(scores.masked_fill(self.open == 0, -1.0), count)
+        self.judged = self.scores()
+        return lowest(self.judged.masked_fill(self.open == 0, -1.0), count)
 
     def scores(self) -> Tensor:
         """The mean over samples of |dL/dgate|, with gates as they are; each site divided by its l2 norm."""

@@ -21,7 +21,7 @@ class SMPSession(ScoredGates):
     method: SMP
 
     def choose(self, count: int) -> Tensor:
-        scores = self.scores()
+        self.judged = scores = self.scores()
         budgets = self.shares(scores, count)
         parts = zip(scores.split(self.sizes), budgets, strict=True)
         starts = [sum(self.sizes[:index]) for index in range(len(self.sizes))]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .base import EncodedDataset, Encoding, Kind
+from .base import SHOWN_EXAMPLES, EncodedDataset, Encoding, Kind
 from .choice import Choice
 from .masked import MaskedLanguage
 from .sequences import Classification, Regression
 from .tokens import Tokens
 
-__all__ = ["KINDS", "EncodedDataset", "Encoding", "Kind"]
+__all__ = ["KINDS", "SHOWN_EXAMPLES", "EncodedDataset", "Encoding", "Kind"]
 
 KINDS: dict[str, Kind] = {
     kind.name: kind for kind in (Classification(), Regression(), Tokens(), Choice(), MaskedLanguage())

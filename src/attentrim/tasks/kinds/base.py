@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..examples import Example
 
 CHUNK = 10_000
 """Examples that are tokenised at a time; more than that show a bar."""
+SHOWN_EXAMPLES = 4
+"""Examples that a run keeps the text and the attention of."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,17 @@ class EncodedDataset:
     """Of each row: where its words begin."""
     tags: list[Any] | None = None
     """Of each row: the tags of all its words, also of those that were cut."""
+    texts: list[str] = field(default_factory=list)
+    """The first examples, as people wrote them."""
 
     def __len__(self) -> int:
         return len(self.columns["input_ids"])
+
+    def written(self) -> list[str]:
+        """The texts of the first rows, as people wrote them."""
+        rows = range(min(SHOWN_EXAMPLES, len(self)))
+        examples = rows if self.groups is None else [self.groups[row] for row in rows]
+        return [self.texts[example] for example in examples]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = {name: values[index] for name, values in self.columns.items()}

@@ -1,0 +1,36 @@
+"""A measurement as a JSON object: what was measured, with what, and the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..cost import Cost
+from .rows import Row
+
+
+def bench_record(
+    names: tuple[str, str | None],
+    sizes: tuple[Cost, Cost | None],
+    rows: Sequence[Row],
+    machine: Mapping[str, Any],
+    repeats: int,
+    padding: float,
+) -> dict[str, Any]:
+    """Names and sizes are those of the model and of the one that it was measured against."""
+    size, against = sizes
+    return {
+        "model": names[0],
+        "against": names[1],
+        "machine": dict(machine),
+        "repeats": repeats,
+        "padding": padding,
+        **{
+            key: value
+            for field in ("heads", "parameters", "bytes", "flops")
+            for key, value in ((field, getattr(size, field)), (f"{field}_against", getattr(against, field, None)))
+        },
+        "flops_length": size.length,
+        "rows": [asdict(row) for row in rows],
+    }
