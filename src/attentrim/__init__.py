@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from .methods.random_heads import RandomHeads
     from .methods.scheduled_dropout import ScheduledDropout
     from .methods.smp import SMP
+    from .overview import summary
     from .plan import Plan
+    from .recorder import RunRecorder
     from .sites import find_sites
     from .surgery import portable, trim
     from .trainer import Trainer
@@ -42,12 +44,14 @@ _HOMES = {
     "L0": "methods.l0",
     "Plan": "plan",
     "RandomHeads": "methods.random_heads",
+    "RunRecorder": "recorder",
     "SMP": "methods.smp",
     "Trainer": "trainer",
     "distillation_loss": "distillation",
     "find_sites": "sites",
     "list_methods": "methods",
     "portable": "surgery",
+    "summary": "overview",
     "trim": "surgery",
 }
 """Public names and the modules they are loaded from on first use: `import attentrim` itself imports no torch."""
@@ -65,12 +69,14 @@ __all__ = [
     "LayerDrop",
     "Plan",
     "RandomHeads",
+    "RunRecorder",
     "ScheduledDropout",
     "Trainer",
     "distillation_loss",
     "find_sites",
     "list_methods",
     "portable",
+    "summary",
     "trim",
 ]
 

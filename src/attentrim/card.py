@@ -1,4 +1,4 @@
-"""The model card: README.md beside a model's weights. What is ours in it is marked and kept up to date; all else stays."""
+"""The model card, README.md beside the weights: what is ours in it is marked and kept up to date; the rest stays."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import __version__
+from .bench.rows import measured_pairs
 from .errors import AttentrimError
-from .recorded import BENCH, CARD, METRICS, PLAN, Recorded
+from .recorded import CARD, METRICS, PLAN, Recorded
 
 if TYPE_CHECKING:
     from huggingface_hub import ModelCard
@@ -97,10 +98,10 @@ def _fresh(base: str | None) -> ModelCard:
     from huggingface_hub import ModelCard, ModelCardData
 
     known = _base_card(base)
-    fields = known.data.to_dict() if known else {}
-    carried = {name: fields[name] for name in CARRIED if name in fields}
+    fields: dict[str, Any] = known.data.to_dict() if known else {}  # type: ignore[no-untyped-call]
+    carried: dict[str, Any] = {name: fields[name] for name in CARRIED if name in fields}
     origin = base if base and not Path(base).is_dir() else fields.get("base_model")
-    data = ModelCardData(library_name="transformers", **({"base_model": origin} if origin else {}), **carried)
+    data = ModelCardData(library_name="transformers", base_model=origin, **carried)
     return ModelCard(f"---\n{data.to_yaml()}\n---\n")
 
 
@@ -224,10 +225,10 @@ def _about(run: Recorded, base: str | None, plan: Plan | None, model: Any) -> st
     if plan is None or not plan:
         return f"{made} All attention is kept; {whole:,} parameters."
     trimmed = _plan_of(model) is not None
+    gone, have = ("are removed", "have") if trimmed else (f"are to be removed ({PLAN})", "are to have")
     return (
-        f"{made} {plan.heads_removed} of {plan.heads_total} attention heads "
-        f"{'are removed' if trimmed else f'are to be removed ({PLAN})'}, {len(plan.uniform)} of {len(plan.sites)} sites "
-        f"{'have' if trimmed else 'are to have'} uniform attention; {whole:,} parameters are left."
+        f"{made} {plan.heads_removed} of {plan.heads_total} attention heads {gone}, {len(plan.uniform)} of "
+        f"{len(plan.sites)} sites {have} uniform attention; {whole:,} parameters are left."
     )
 
 
@@ -293,22 +294,15 @@ def _percent(entry: Mapping[str, Any]) -> str:
 
 
 def _speed(bench: Mapping[str, Any]) -> str | None:
-    rows = [row for row in bench["rows"] if row["name"] in ("model", "against") and row["milliseconds_median"]]
-    pairs: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        pairs.setdefault((row["device"], row["dtype"], row["backend"], row["batch"], row["length"]), {})[
-            row["name"]
-        ] = row
     cells = [
         (
-            f"{batch} x {length}",
-            f"{device}, {dtype}, {backend}",
-            f"{pair['against']['milliseconds_median']:.2f} ms",
-            f"{pair['model']['milliseconds_median']:.2f} ms",
-            f"{pair['model']['speedup']:.2f}",
+            f"{after['batch']} x {after['length']}",
+            f"{after['device']}, {after['dtype']}, {after['backend']}",
+            f"{before['milliseconds_median']:.2f} ms",
+            f"{after['milliseconds_median']:.2f} ms",
+            f"{after['speedup']:.2f}",
         )
-        for (device, dtype, backend, batch, length), pair in pairs.items()
-        if len(pair) == 2
+        for before, after in measured_pairs(bench)
     ]
     if not cells:
         return None

@@ -104,14 +104,27 @@ class Recorded:
     @property
     def model(self) -> str:
         """The last part of the name of the model that it started from."""
-        name = str(self.metrics.get("model") or self.config.get("model") or ("MiniLM-L6" if self.config else "a model"))
+        name = str(
+            self.metrics.get("model") or self.config.get("model") or ("MiniLM-L6" if self.config else "a model")
+        )
         return name.replace("\\", "/").rstrip("/").rpartition("/")[2] or name
 
     @property
     def task(self) -> str:
         files = self.config.get("train_file") or self.config.get("dataset")
-        name = self.metrics.get("task") or self.config.get("task") or (files and Path(str(files)).name)
+        name = (
+            self.metrics.get("task")
+            or self.config.get("task")
+            or self.config.get("task_name")
+            or (files and Path(str(files)).name)
+        )
         return str(name or "an unknown task")
+
+    @property
+    def entry(self) -> str:
+        """What it is called among others: in a comparison, runs with other seeds are called the same."""
+        place = self.path.resolve()
+        return place.parent.name if place.name.startswith("seed-") else place.name
 
     @property
     def seed(self) -> int | None:
@@ -150,7 +163,7 @@ class Recorded:
                 return [list(heads) for heads in line["heads"]]
         if self.plan:
             return [list(range(site.heads)) for site in self.plan.sites]
-        rows = next((line["gates"] for line in self.history if line.get("gates")), [])
+        rows: list[list[int]] = next((line["gates"] for line in self.history if line.get("gates")), [])
         return [list(range(len(row))) for row in rows]
 
     @cached_property
@@ -189,7 +202,7 @@ class Recorded:
     def events(self) -> dict[tuple[int, int], list[tuple[int, bool]]]:
         """By site and head: (step, whether it opened), in order."""
         found: dict[tuple[int, int], list[tuple[int, bool]]] = {}
-        rows = next((line["gates"] for line in self.history if line.get("gates")), [])
+        rows: list[list[int]] = next((line["gates"] for line in self.history if line.get("gates")), [])
         sizes = dict(zip([index for index, heads in enumerate(self.start) if heads], map(len, rows), strict=False))
         for line in self.history:
             for name, opened in (("closed", False), ("reopened", True)):
@@ -236,9 +249,9 @@ class Recorded:
             before, after = (sentence.maps.get(moment, {}) for moment in MOMENTS)
             for site in before.keys() & after.keys():
                 kept = self._kept_positions(site)
-                a, b = (
-                    side[site][kept].reshape(len(kept), -1).astype(numpy.float64) for side in (before, after)
-                )
+                if not kept or before[site].shape != after[site].shape:
+                    continue
+                a, b = (side[site][kept].reshape(len(kept), -1).astype(numpy.float64) for side in (before, after))
                 norms = numpy.linalg.norm(a, axis=1) * numpy.linalg.norm(b, axis=1)
                 found.setdefault(site, []).extend((1 - (a * b).sum(1) / numpy.maximum(norms, 1e-12)).tolist())
         return {site: sum(values) / len(values) for site, values in sorted(found.items()) if values}
@@ -293,7 +306,7 @@ def _yaml(text: str) -> dict[str, Any]:
 
 
 def _last_plan(run: Recorded) -> Plan | None:
-    """Of a run that was stopped: the plan as it stood at its last checkpoint, if it is in the full model's numbering."""
+    """Of a run that was stopped: the plan at its last checkpoint, if it is in the full model's numbering."""
     found = sorted(run.path.glob(f"checkpoint-*/{PLAN}"), key=lambda file: _number(file.parent.name))
     try:
         plan = Plan.load(found[-1]) if found else None

@@ -19,6 +19,7 @@ from .modes import evaluating
 from .recorded import HISTORY
 from .sites import find_sites, unwrap
 
+
 class HistoryWriter(TrainerCallback):
     """One line of `history.jsonl` for each line of the log, with the gates of the moment. Written as it happens."""
 
@@ -27,7 +28,7 @@ class HistoryWriter(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A fresh run starts a fresh file, with what there is before the first step; one that goes on keeps its own."""
+        """A fresh run starts a fresh file, with what there is before the first step; one that goes on keeps it."""
         if not state.is_world_process_zero:
             return
         if state.global_step and self.path.is_file():
@@ -36,7 +37,9 @@ class HistoryWriter(TrainerCallback):
             self.path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         else:
             self.path.write_text("", encoding="utf-8")
-            self._add({"step": state.global_step, "epoch": state.epoch or 0.0, "heads": original_heads(self.trainer.model)})
+            self._add(
+                {"step": state.global_step, "epoch": state.epoch or 0.0, "heads": original_heads(self.trainer.model)}
+            )
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if not state.is_world_process_zero:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -33,3 +35,13 @@ class Row:
     tokens_per_second: float | None = None
     """Padding included; None for images."""
     remark: str | None = None
+
+
+def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """(against, model) for each setting in which both were timed."""
+    found: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for row in bench.get("rows", []):
+        if row["name"] in ("model", "against") and row["milliseconds_median"]:
+            key = (row["device"], row["dtype"], row["backend"], row["batch"], row["length"])
+            found.setdefault(key, {})[row["name"]] = row
+    return [(pair["against"], pair["model"]) for pair in found.values() if len(pair) == 2]

@@ -13,7 +13,20 @@ from .. import __version__
 from ..errors import AttentrimError
 from .output import Output
 
-COMMANDS = ("demo", "train", "plan", "trim", "evaluate", "compare", "bench", "export", "show", "methods", "env")
+COMMANDS = (
+    "demo",
+    "train",
+    "plan",
+    "trim",
+    "evaluate",
+    "compare",
+    "bench",
+    "export",
+    "report",
+    "show",
+    "methods",
+    "env",
+)
 """One module each, with `HELP`, `EXAMPLES`, `add_arguments(parser)` and `run(args, output)`."""
 
 

@@ -60,8 +60,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     import torch
 
     from ..bench import measure
-    from ..bench.record import bench_record
     from ..bench.backends import has_sdpa
+    from ..bench.record import bench_record
     from ..card import write_card
     from ..cost import cost
     from ..machine import measured_with
@@ -102,9 +102,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         output.say(f"model: {args.model}, against: {args.against}")
         size_table(output, "sizes (before: against, after: model)", size_against, size)
     show_rows(output, rows)
-    data = bench_record(
-        (args.model, args.against), (size, size_against), rows, machine, args.repeats, args.padding
-    )
+    data = bench_record((args.model, args.against), (size, size_against), rows, machine, args.repeats, args.padding)
     if args.out:
         write_json(Path(args.out), data)
         output.say(f"written to {args.out}")

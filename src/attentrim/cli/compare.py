@@ -101,10 +101,12 @@ def run(args: argparse.Namespace, output: Output) -> None:
     summaries = summarise(experiment, outcomes)
     result = as_json(experiment, outcomes, {**facts, "measured_with": measured_with()}, summaries)
     write_json(directory / "results.json", result)
+    _update_cards(outcomes, summaries, facts["metric"], experiment.baseline)
     (directory / "table.md").write_text(markdown(experiment, facts, summaries, _command(args)), encoding="utf-8")
     names, rows = short_table(summaries, facts["metric"] or "metric", experiment.baseline)
     output.table(f"{facts['model']} on {facts['task']}", names, rows)
     output.say(f"results: {directory / 'results.json'}; table: {directory / 'table.md'}")
+    output.say(f"see it: attentrim report --run {args.output_dir}")
     output.result(result)
     lost = [outcome for outcome in outcomes if outcome.error is not None]
     if lost:
@@ -173,6 +175,21 @@ def _seeds(given: Any) -> tuple[int, ...]:
     if not found or len(set(found)) < len(found) or min(found) < 0:
         raise AttentrimError(f"--seeds is how many seeds, or a list of different ones such as 3,4. Got {given}.")
     return tuple(found)
+
+
+def _update_cards(outcomes: list[Any], summaries: list[Any], metric: str, baseline: str | None) -> None:
+    """Models that were kept say how runs like theirs did over all seeds."""
+    from dataclasses import asdict
+
+    from ..card import write_card
+
+    found = {summary.name: asdict(summary) for summary in summaries}
+    for outcome in outcomes:
+        own = found[outcome.run.entry.name]
+        if outcome.error is None and list(outcome.run.directory.glob("model*.safetensors")):
+            entries = [own] if own["name"] == baseline or baseline not in found else [found[baseline], own]
+            seeds = {"metric": metric, "entries": entries, **{key: own[key] for key in ("difference", "interval")}}
+            write_card(outcome.run.directory, seeds=seeds)
 
 
 def _kept(count: int) -> str:

@@ -56,8 +56,6 @@ DEFAULTS = {
     "metric_for_best_model": None,
 }
 """Over those of TrainingArguments; the metric is the task's own."""
-BENCH_SHAPE, BENCH_REPEATS = (8, 128), 9
-"""Sequences and tokens (or as many as training allowed) that the final model is timed with."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,10 +97,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
 def _train(args: argparse.Namespace, method: Method | None, config: dict[str, Any], output: Output) -> None:
     from transformers import set_seed
 
-    from ..card import known_as
-    from ..checkpoint import stored_plan
-    from ..machine import measured_with, peak_memory
-    from ..run_files import AttentionLog, HistoryWriter
+    from ..recorder import RunRecorder
     from ..trainer import Trainer
     from .models import check_output_dir
     from .progress import CompactProgress
@@ -124,7 +119,6 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "train": loaded.data("train", args.max_train_samples),
         "validation": loaded.data("validation", args.max_eval_samples),
     }
-    machine = measured_with()
     if training.process_index == 0:
         _write_config(args, method, training, defaults)
     teacher = load_teacher(args.teacher, task) if args.teacher else None
@@ -141,10 +135,9 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         compute_metrics=task.scorer(data["validation"]),
         preprocess_logits_for_metrics=task.how.reduce,
     )
-    trainer.add_callback(HistoryWriter(directory, trainer))
+    recorder = RunRecorder(trainer, directory, sentences=data["validation"].written(), batches=_shown(trainer))
+    recorder.base = args.model
     CompactProgress.replace(trainer)
-    attention = AttentionLog(loaded.tokenizer, _shown(trainer), data["validation"].written())
-    attention.take(trainer.model, "before", trainer.session)
 
     resume = training.resume_from_checkpoint
     done = trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
@@ -155,32 +148,21 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         with holds:
             found = trainer.predict(trainer.eval_dataset, metric_key_prefix="eval").metrics
         others[name] = result_of(task, found, 0)["value"]
-    attention.take(trainer.model, "after", trainer.session)
+    recorder.take_after()
 
-    final, plan, masked_by = _save(args, trainer, loaded.tokenizer)
+    final, plan, masked_by = recorder.save(trim=not args.no_trim)
     result = {
         **_measured(args, trainer, loaded, final, masked_by),
-        "sparsity": plan.sparsity,
-        "heads_total": plan.heads_total,
-        "heads_kept": plan.heads_kept,
-        "uniform_sites": list(plan.uniform),
-        "parameters": sum(parameter.numel() for parameter in final.parameters()),
-        "output_dir": args.output_dir,
+        **recorder.facts(final, plan, result_of(task, masked, 0)["value"]),
         "train_seconds": done.metrics["train_runtime"],
-        "peak_memory_bytes": peak_memory(),
-        "model": known_as(args.model),
-        "method": args.method,
-        "seed": training.seed,
-        "trimmed": stored_plan(final) is not None,
-        "masked_value": result_of(task, masked, 0)["value"],
         **({"before": before} if before else {}),
         **({"alternatives": others} if others else {}),
         **(session.remarks() if session else {}),
-        "measured_with": machine,
     }
     if trainer.is_world_process_zero():
-        speed = _speed(args, trainer, final, loaded.max_length, machine) if masked_by is None else {}
-        _write(args, trainer, attention, final, result, speed)
+        timed = masked_by is None and not args.no_bench
+        speed = recorder.speed(final, loaded.max_length) if timed else {}
+        recorder.write(result, final, speed)
         _report(output, trainer.model, final, result, speed)
 
 
@@ -199,31 +181,6 @@ def _before(loaded: Any, teacher: Any, data: Any, training: Any) -> dict[str, An
     return {"of": whose, "value": result["value"], "metrics": result["metrics"]}
 
 
-def _speed(args: argparse.Namespace, trainer: Any, final: Any, longest: int, machine: dict[str, Any]) -> dict[str, Any]:
-    """The trimmed model timed beside the one that it was cut from; nothing where that is not wanted or not possible."""
-    from ..bench import measure
-    from ..bench.backends import has_sdpa
-    from ..bench.record import bench_record
-    from ..cost import cost
-
-    if args.no_bench:
-        return {}
-    shape = (BENCH_SHAPE[0], min(BENCH_SHAPE[1], longest))
-    padding = 0.125
-    rows = measure(
-        final,
-        trainer.model,
-        shapes=[shape],
-        devices=["cuda" if trainer.args.device.type == "cuda" else "cpu"],
-        backends=["sdpa" if has_sdpa(final) else "eager"],
-        repeats=BENCH_REPEATS,
-        padding=padding,
-    )
-    sizes = (cost(final, length=shape[1]), cost(trainer.model, length=shape[1]))
-    names = (args.output_dir, "itself before it was trimmed")
-    return bench_record(names, sizes, rows, machine, BENCH_REPEATS, padding)
-
-
 def _shown(trainer: Any) -> list[dict[str, Any]]:
     """A few examples of the validation data, each a batch."""
     from ..tasks.kinds import SHOWN_EXAMPLES
@@ -231,28 +188,6 @@ def _shown(trainer: Any) -> list[dict[str, Any]]:
     rows = [trainer.eval_dataset[index] for index in range(min(SHOWN_EXAMPLES, len(trainer.eval_dataset)))]
     batches = [dict(trainer.data_collator([row])) for row in rows]
     return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
-
-
-def _save(args: argparse.Namespace, trainer: Any, tokenizer: Any) -> tuple[Any, Any, Any]:
-    """Trim and save; then the model as it loads from disk, what is gone from it, and what is still to be masked."""
-    from ..checkpoint import stored_plan
-    from ..recorded import PLAN
-    from ..surgery import trim
-    from .models import load_model
-
-    plan = trainer.plan()
-    trimmed = bool(plan) and not args.no_trim
-    if trainer.session is not None:
-        trainer.session.detach()
-    if trainer.is_world_process_zero():
-        final = trim(trainer.model, plan) if trimmed else trainer.model
-        final.save_pretrained(args.output_dir)
-        tokenizer.save_pretrained(args.output_dir)
-        # what the checkpoint is, in the full model's numbering, even if it had been trimmed before
-        (stored_plan(final) or plan).save(Path(args.output_dir) / PLAN)
-    trainer.accelerator.wait_for_everyone()
-    final = load_model(args.output_dir)
-    return final, stored_plan(final) or plan, None if trimmed else plan
 
 
 def _measured(args: argparse.Namespace, trainer: Any, loaded: Any, model: Any, plan: Any) -> dict[str, Any]:
@@ -281,28 +216,6 @@ def _write_config(args: argparse.Namespace, method: Method | None, training: Any
     write_yaml(Path(args.output_dir) / CONFIG, {**own, **settings, **telling_arguments(training, defaults)})
 
 
-def _write(
-    args: argparse.Namespace,
-    trainer: Any,
-    attention: Any,
-    model: Any,
-    result: dict[str, Any],
-    speed: dict[str, Any],
-) -> None:
-    from ..card import write_card
-    from ..recorded import ATTENTION, BENCH, METRICS
-    from ..run_files import write_json
-
-    directory = Path(args.output_dir)
-    attention.write(directory / ATTENTION)
-    session = trainer.session
-    write_json(directory / METRICS, {**result, **({"last": session.metrics()} if session else {})})
-    (directory / BENCH).unlink(missing_ok=True)  # of a model that was here before
-    if speed:
-        write_json(directory / BENCH, speed)
-    write_card(directory, model, base=args.model)
-
-
 def _report(output: Output, dense: Any, final: Any, result: dict[str, Any], speed: dict[str, Any]) -> None:
     from ..cost import cost
     from .tasks import metric_rows
@@ -324,8 +237,8 @@ def _report(output: Output, dense: Any, final: Any, result: dict[str, Any], spee
     for row in speed.get("rows", []):
         if row["name"] == "model" and row["speedup"]:
             output.say(
-                f"{row['speedup']:.2f} times as fast as before it was trimmed ({row['batch']} x {row['length']} tokens "
-                f"on {row['device']}; `attentrim bench` measures more)"
+                f"{row['speedup']:.2f} times as fast as before it was trimmed ({row['batch']} x {row['length']} "
+                f"tokens on {row['device']}; `attentrim bench` measures more)"
             )
     output.say(f"trained for {result['train_seconds']:.0f} s; see it: attentrim report --run {result['output_dir']}")
     output.result(result)

@@ -72,6 +72,11 @@ class Method:
         """The share of the training data that the method wants held out, to judge by."""
         return 0.0
 
+    @property
+    def reason(self) -> str:
+        """By what it removes what it removes, in a sentence for people."""
+        return "This method removes nothing: it changes how the model is trained."
+
     def attach(
         self,
         model: Any,
@@ -158,6 +163,18 @@ class LearnedMethod(HeadMethod):
         assert self.penalty is not None
         return self.penalty
 
+    @property
+    def reason(self) -> str:
+        if self.target_sparsity is None:
+            return (
+                "Removed are the heads whose gates were closed when training ended: under a penalty of "
+                f"{self.pressure:g} for each open gate, their parameters sank to where the gate is 0."
+            )
+        return (
+            f"Removed are the {self.target_sparsity:.0%} of all heads whose gate parameters were the lowest when the "
+            f"set was fixed, {self.settle_share:.0%} of the steps before the end."
+        )
+
 
 @dataclass(kw_only=True)
 class ScoringMethod(HeadMethod):
@@ -165,6 +182,12 @@ class ScoringMethod(HeadMethod):
 
     target_sparsity: float = option(0.5, "remove just this share of all heads", SHARE)
     searches: ClassVar[bool] = True
+    chosen_by: ClassVar[str]
+    """What is lowest, or how it is done: goes on after 'Removed are the 50% of all heads'."""
+
+    @property
+    def reason(self) -> str:
+        return f"Removed are the {self.target_sparsity:.0%} of all heads {self.chosen_by}."
 
 
 @dataclass(kw_only=True)

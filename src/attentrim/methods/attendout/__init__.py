@@ -173,6 +173,27 @@ class AttendOut(Method):
         return not self.prune_count is self.prune_threshold is self.max_drop is None
 
     @property
+    def reason(self) -> str:
+        if not self.prunes:
+            return super().reason
+        if self.prune_threshold is not None:
+            return (
+                "Made uniform are the sites whose attention the generator dropped at least "
+                f"{self.prune_threshold:.0%} of the time."
+            )
+        first = {
+            "generator": "those whose attention the generator dropped most",
+            "greedy": "those that cost the metric least, one after the other, on training data that was held out",
+            "top": "those nearest to the output",
+        }[self.prune_order]
+        amount = (
+            f"{self.prune_count} sites"
+            if self.prune_count is not None
+            else f"as many sites as cost at most {self.max_drop:g} of the metric on training data that was held out"
+        )
+        return f"Made uniform are {amount}: {first}."
+
+    @property
     def needs_defender(self) -> bool:
         """Nobody looks at a defender whose weights are never taken and whose losses earn no reward."""
         return self.estimator == "policy" or self.restart != "attacker"

@@ -58,6 +58,15 @@ class AutoAttention(LearnedMethod):
         return 0.0 if self.max_drop is None else self.holdout_share
 
     @property
+    def reason(self) -> str:
+        if self.max_drop is None:
+            return super().reason
+        return (
+            f"Kept is the state with the fewest open gates that was within {self.max_drop:g} of the dense model's "
+            "metric, on training data that was held out."
+        )
+
+    @property
     def training_defaults(self) -> dict[str, Any]:
         return {**super().training_defaults, "num_train_epochs": 8 if self.dense else 4}
 

@@ -17,6 +17,9 @@ class HISP(ScoringMethod):
 
     name: ClassVar[str] = "hisp"
     summary: ClassVar[str] = "heads ranked by the gradient of the loss in their gates, in one shot or in rounds"
+    chosen_by: ClassVar[str] = (
+        "whose gates move the loss least: the scores are gradients, divided by their site's norm"
+    )
     paper: ClassVar[str] = "Michel et al. 2019, Are Sixteen Heads Really Better than One?"
 
     rounds: int = option(1, "1: one shot; more: close a part, fine-tune, rank again", AT_LEAST_ONE)

@@ -16,6 +16,7 @@ class RandomHeads(ScoringMethod):
 
     name: ClassVar[str] = "random-heads"
     summary: ClassVar[str] = "heads drawn by lot: the baseline that every choice must beat"
+    chosen_by: ClassVar[str] = "that were drawn by lot"
     paper: ClassVar[str] = "the 'Random' of AutoAttention, Table 1"
 
     def session(self, model: Any, **surroundings: Any) -> Any:

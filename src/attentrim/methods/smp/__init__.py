@@ -20,6 +20,9 @@ class SMP(ScoringMethod):
 
     name: ClassVar[str] = "smp"
     summary: ClassVar[str] = "heads scored from attention maps by a small network that learns without labels"
+    chosen_by: ClassVar[str] = (
+        "whose attention maps were scored lowest in their site, each site losing as many as can be"
+    )
     paper: ClassVar[str] = "Zhang et al. 2021, Know What You Don't Need: Single-Shot Meta-Pruning for Attention Heads"
 
     search_steps: int = option(300, "steps to train the scorer for (the paper: 6000)", AT_LEAST_ONE)

@@ -1,0 +1,30 @@
+"""Figures of runs, comparisons and measurements.
+
+    from attentrim import plots
+
+    ax = plots.head_map("run")
+    ax.figure.savefig("heads.svg")
+
+Every function takes the directory of a run (or what `Recorded.read` made of it) and an `ax` to draw on, and returns
+the `ax`; without one it makes a figure. Nothing is shown or saved.
+"""
+
+from __future__ import annotations
+
+from .comparisons import metric_against_sparsity, sweep
+from .curves import drop_rates, metric_by_epoch, training_curve
+from .heads import head_map, head_map_over_training, heads_by_layer, kept_by_seeds
+from .speed import latency_and_flops
+
+__all__ = [
+    "drop_rates",
+    "head_map",
+    "head_map_over_training",
+    "heads_by_layer",
+    "kept_by_seeds",
+    "latency_and_flops",
+    "metric_against_sparsity",
+    "metric_by_epoch",
+    "sweep",
+    "training_curve",
+]

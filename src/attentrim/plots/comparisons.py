@@ -1,0 +1,74 @@
+"""Runs beside each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .points import Point, Results, read_points
+from .style import BLUE, GREY, ORANGE, axes, look, nothing, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def metric_against_sparsity(results: Results, ax: Axes | None = None) -> Axes:
+    """The metric against the share of heads removed, one line a method; bars are standard deviations (002, Fig. 2)."""
+    found = read_points(results)
+    if not found.points:
+        raise nothing("finished runs", "the comparison")
+    ax = axes(ax)
+    base = next((point for point in found.points if point.name == found.baseline), None)
+    if base is not None:
+        ax.axhline(base.mean, color=GREY, linestyle="--", linewidth=1, label=f"{base.name}, with all heads")
+    by_method: dict[str, list[Point]] = {}
+    for point in found.points:
+        if point is not base:
+            by_method.setdefault(point.method, []).append(point)
+    for number, (method, points) in enumerate(by_method.items()):
+        points.sort(key=lambda point: point.sparsity)
+        places = [100 * point.sparsity for point in points]
+        errors = [point.sd for point in points]
+        ax.errorbar(
+            places,
+            [point.mean for point in points],
+            yerr=errors if any(errors) else None,
+            capsize=2,
+            label=method,
+            **look(number),
+        )
+    ax.legend(frameon=False, fontsize="small")
+    return tidy(ax, "heads removed (%)", found.metric)
+
+
+def sweep(results: Results, setting: str, ax: Axes | None = None) -> Axes:
+    """Metric (left) and share of heads removed (right) over the values of one setting (002, Figures 6 and 7)."""
+    found = read_points(results)
+    points = [(value, point) for point in found.points if (value := _value(point, setting)) is not None]
+    points.sort(key=lambda pair: pair[0])
+    if len({value for value, _ in points}) < 2:
+        raise nothing(f"runs with two or more values of {setting}", "the comparison")
+    ax = axes(ax)
+    values = [value for value, _ in points]
+    means = [point.mean for _, point in points]
+    errors = [point.sd for _, point in points]
+    ax.errorbar(
+        values, means, yerr=errors if any(errors) else None, capsize=2, color=BLUE, marker="o", label=found.metric
+    )
+    if min(values) > 0 and max(values) / min(values) >= 10:
+        ax.set_xscale("log")
+    right = ax.twinx()
+    removed = [100 * point.sparsity for _, point in points]
+    right.plot(values, removed, color=ORANGE, marker="s", linestyle="--", label="heads removed (%)")
+    right.set_ylim(0, 100)
+    right.set_ylabel("heads removed (%), dashed")
+    tidy(ax, setting, f"{found.metric}, solid")
+    ax.spines["right"].set_visible(True)
+    right.spines["top"].set_visible(False)
+    return ax
+
+
+def _value(point: Point, setting: str) -> float | None:
+    try:
+        return float(point.settings[setting])
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,61 @@
+"""What a trimmed model costs beside the one that it was cut from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..bench.rows import measured_pairs
+from ..errors import AttentrimError
+from ..recorded import BENCH, Recorded
+from .style import BLUE, GREY, axes, nothing, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def latency_and_flops(bench: str | Path | Recorded | Mapping[str, Any], ax: Axes | None = None) -> Axes:
+    """Milliseconds at each measured setting, and FLOPs, before and after, as shares of before.
+
+    `bench` is what `attentrim bench --out` wrote (or its content), or a run that was timed.
+    """
+    data = _content(bench)
+    pairs = [(_milliseconds(before), _milliseconds(after), _setting(after)) for before, after in measured_pairs(data)]
+    if data.get("flops") and data.get("flops_against"):
+        length = data.get("flops_length")
+        pairs.append((data["flops_against"] / 1e9, data["flops"] / 1e9, f"GFLOPs\n1 x {length}"))
+    if not pairs:
+        raise nothing("pair of timed models", "the measurement")
+    ax = axes(ax, (max(4.0, 1.4 * len(pairs)), 3.2))
+    befores, afters, settings = zip(*pairs, strict=True)
+    for offset, colour, name, values in ((-0.2, GREY, "before", befores), (0.2, BLUE, "after", afters)):
+        places = [number + offset for number in range(len(pairs))]
+        shares = [value / before for value, before in zip(values, befores, strict=True)]
+        bars = ax.bar(places, shares, 0.38, color=colour, label=name)
+        ax.bar_label(bars, [f"{value:.3g}" for value in values], fontsize="small", padding=1)
+    ax.set_xticks(range(len(pairs)), settings)
+    ax.set_ylim(0, 1.3)
+    ax.legend(frameon=False, fontsize="small", ncols=2, loc="upper center")
+    return tidy(ax, "", "share of before")
+
+
+def _content(bench: str | Path | Recorded | Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(bench, Recorded):
+        return bench.bench
+    if isinstance(bench, Mapping):
+        return bench
+    path = Path(bench) / BENCH if Path(bench).is_dir() else Path(bench)
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise AttentrimError(f"{path} is not what `attentrim bench --out` writes: {error}.") from error
+
+
+def _milliseconds(row: Mapping[str, Any]) -> float:
+    return float(row["milliseconds_median"])
+
+
+def _setting(row: Mapping[str, Any]) -> str:
+    return f"ms, {row['batch']} x {row['length']}\n{row['device']}, {row['dtype']}"

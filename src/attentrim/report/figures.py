@@ -1,0 +1,129 @@
+"""Figures for a page: SVG that takes the page's colours, with words and numbers beside it."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AttentrimError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+INK, PAPER = "#010203", "#fdfcfb"
+"""Stand for the page's own colours, which differ by day and by night."""
+MOST_ROWS = 16
+SIZE = (4.6, 2.9)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a figure shows, as a table."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Figure:
+    title: str
+    svg: str
+    words: str
+    """What is to be seen in it."""
+    numbers: Numbers | None = None
+    wide: bool = False
+
+
+def figure(
+    title: str,
+    draw: Callable[[Axes], object],
+    words: str,
+    numbers: Numbers | None = None,
+    size: tuple[float, float] = SIZE,
+) -> Figure | None:
+    """None where there is nothing to draw."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as Canvas
+
+    look: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": title,
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "text.parse_math": False,  # names with dollar signs are names
+        "axes.edgecolor": INK,
+        "axes.labelcolor": INK,
+        "axes.facecolor": "none",
+        "text.color": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "figure.facecolor": "none",
+        "savefig.facecolor": "none",
+    }
+    with rc_context(look):
+        canvas = Canvas(figsize=size, layout="constrained")
+        ax = canvas.add_subplot()
+        try:
+            draw(ax)
+        except AttentrimError:
+            return None
+        file = io.StringIO()
+        canvas.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    return Figure(title, _for_page(file.getvalue(), title, words), words, numbers, wide=size[0] > SIZE[0])
+
+
+def _for_page(svg: str, title: str, words: str) -> str:
+    from markupsafe import escape
+
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
+    svg = svg.replace(INK, "var(--ink)").replace(PAPER, "var(--paper)")
+    svg = re.sub(r"font: ([0-9.]+)px '[^;\"]*", r"font: \1px var(--font)", svg)
+    return re.sub(r"<svg ", f'<svg role="img" aria-label="{escape(title)}: {escape(words)}" ', svg, count=1)
+
+
+def curve_words(name: str, places: Sequence[float], values: Sequence[float], along: str = "step") -> str:
+    """'loss: 0.69 at step 10, 0.31 at step 400; lowest 0.30 at step 390.'"""
+    if not values:
+        return ""
+    low = min(range(len(values)), key=values.__getitem__)
+    high = max(range(len(values)), key=values.__getitem__)
+    said = [f"{short(values[index])} at {along} {short(places[index])}" for index in (0, -1, low, high)]
+    return f"{name}: {said[0]}, {said[1]}; lowest {said[2]}, highest {said[3]}."
+
+
+def curve_numbers(
+    along: str, names: Sequence[str], places: Sequence[float], columns: Sequence[Sequence[float]]
+) -> Numbers:
+    rows = [[short(place), *(short(column[index]) for column in columns)] for index, place in enumerate(places)]
+    return Numbers([along, *names], thinned(rows))
+
+
+def thinned(rows: Sequence[Any], most: int = MOST_ROWS) -> list[Any]:
+    """At most so many, evenly, the first and the last among them."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[round(index * (len(rows) - 1) / (most - 1))] for index in range(most)]
+
+
+def short(value: float | None) -> str:
+    if value is None:
+        return ""
+    if float(value).is_integer() and abs(value) < 1e9:
+        return f"{int(value)}"
+    return f"{value:.4g}"
+
+
+def present(figures: Iterable[Figure | None]) -> list[Figure]:
+    return [entry for entry in figures if entry is not None]
+
+
+def quietly(get: Callable[[], Any], default: Any) -> Any:
+    with suppress(AttentrimError):
+        return get()
+    return default
