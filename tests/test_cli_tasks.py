@@ -14,7 +14,17 @@ from commands import fails, run, run_json
 from published import TASK_NAMES, write_copy
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
-FEW = ("--max_steps", 2, "--per_device_train_batch_size", 8, "--max_train_samples", 16, "--use_cpu", "--quiet")
+FEW = (
+    "--no_bench",
+    "--max_steps",
+    2,
+    "--per_device_train_batch_size",
+    8,
+    "--max_train_samples",
+    16,
+    "--use_cpu",
+    "--quiet",
+)
 HALF = ("--method", "random-heads", "--method_config", "target_sparsity=0.5")
 
 

@@ -18,7 +18,16 @@ import attentrim
 
 def train(capsys, home, directory, *more):
     data = ("--model", home / "tiny", "--task", "cola", "--data_dir", home / "data")
-    few = ("--num_train_epochs", 2, "--per_device_train_batch_size", 16, "--learning_rate", "1e-3", "--use_cpu")
+    few = (
+        "--num_train_epochs",
+        2,
+        "--per_device_train_batch_size",
+        16,
+        "--learning_rate",
+        "1e-3",
+        "--use_cpu",
+        "--no_bench",
+    )
     return run_json(capsys, "train", *data, "--output_dir", directory, *few, *more)
 
 

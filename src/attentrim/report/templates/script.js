@@ -163,6 +163,11 @@
     else if (data.values.some(Boolean)) legend.append(entry("var(--blue)", "", `${data.valueName} above 0`), entry("var(--orange)", "", "below 0"));
     else legend.append(entry("color-mix(in srgb, var(--blue) 55%, var(--cell))", "", "kept"));
     legend.append(entry("var(--cell)", "✕", "removed"));
+    if (data.sites.some((site) => site.before.length)) {
+      const box = entry("none", "✕", "removed before this run");
+      box.firstChild.style.border = "1px dashed var(--line)";
+      legend.append(box);
+    }
     if (data.sites.some((site) => site.uniform)) legend.append(entry("var(--cell)", "━", "uniform site"));
   }
 

@@ -1,0 +1,210 @@
+"""The model card: written with every saved model, kept up to date, and never at the expense of what people wrote."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import transformers as tf
+import zoo
+from commands import run, run_json
+from huggingface_hub import ModelCard
+
+from attentrim import Plan, trim
+from attentrim.card import known_as, write_card
+from attentrim.recorded import CARD
+
+
+def trimmed(**removed):
+    model = zoo.build("bert")
+    return trim(model, Plan.of(model, made_by={"method": "by hand"}, **(removed or {"heads": {0: [1, 2]}})))
+
+
+def card_of(directory):
+    return ModelCard((directory / CARD).read_text())
+
+
+def flat(directory):
+    return " ".join((directory / CARD).read_text().split())
+
+
+def train(capsys, home, directory, *more):
+    data = ("--model", home / "tiny", "--task", "cola", "--data_dir", home / "data")
+    few = ("--max_steps", 4, "--per_device_train_batch_size", 16, "--use_cpu")
+    return run_json(capsys, "train", *data, "--output_dir", directory, *few, *more)
+
+
+def test_saving_a_trimmed_model_writes_a_card(tmp_path):
+    trimmed(heads={0: [1, 2]}, uniform=[1]).save_pretrained(tmp_path / "small")
+    card = card_of(tmp_path / "small")
+    assert card.data.tags == ["attentrim"]
+    assert card.data.library_name == "transformers"
+    text = flat(tmp_path / "small")
+    assert "2 of 8 attention heads are removed, 1 of 2 sites have uniform attention" in text
+    assert "| 0 | `encoder.layer.0.attention.self` | 2 of 4 | 1, 2 |" in text
+    assert "| 1 | `encoder.layer.1.attention.self` | uniform | none |" in text
+    assert "import attentrim from transformers import BertModel" in text
+
+
+def test_saving_a_dense_model_writes_none(tmp_path):
+    zoo.build("bert").save_pretrained(tmp_path / "dense")
+    assert not (tmp_path / "dense" / CARD).exists()
+
+
+@pytest.mark.parametrize("order", ["attentrim, transformers", "transformers, attentrim"])
+def test_in_either_order_of_imports(tmp_path, order):
+    trimmed().save_pretrained(tmp_path / "small")
+    (tmp_path / "small" / CARD).unlink()
+    code = f"""
+import {order}
+model = transformers.AutoModel.from_pretrained({str(tmp_path / "small")!r})
+model.save_pretrained({str(tmp_path / "again")!r})
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert "attention heads are removed" in flat(tmp_path / "again")
+
+
+def test_what_people_wrote_stays(tmp_path):
+    small = trimmed()
+    small.save_pretrained(tmp_path)
+    text = (tmp_path / CARD).read_text()
+    mine = "\n\n## Intended use\n\nFor <!-- nothing --> in particular.\n"
+    text = text.replace("tags:\n- attentrim", "tags:\n- attentrim\n- mine\nco2: 3").replace("# ", "# My ", 1) + mine
+    (tmp_path / CARD).write_text(text)
+    other = trimmed(heads={1: [0]})
+    other.save_pretrained(tmp_path)
+    card, text = card_of(tmp_path), (tmp_path / CARD).read_text()
+    assert mine in text
+    assert card.data.tags == ["attentrim", "mine"]
+    assert card.data.to_dict()["co2"] == 3
+    assert "1 of 8 attention heads are removed" in flat(tmp_path)
+    assert "2 of 8" not in text
+    assert text.count("<!-- attentrim: heads -->") == text.count("## Heads kept by layer") == 1
+
+
+def test_a_card_of_someone_elses_keeps_its_title(tmp_path):
+    (tmp_path / CARD).write_text("---\nlicense: mit\n---\n\n# Their model\n\nTheir words.\n")
+    trimmed().save_pretrained(tmp_path)
+    text = (tmp_path / CARD).read_text()
+    assert text.count("\n# ") == 1
+    assert "# Their model\n\nTheir words." in text
+    assert "attention heads are removed" in text
+    assert card_of(tmp_path).data.license == "mit"
+
+
+def test_saving_again_changes_nothing(tmp_path):
+    small = trimmed()
+    small.save_pretrained(tmp_path)
+    before = (tmp_path / CARD).read_text()
+    small.save_pretrained(tmp_path)
+    assert (tmp_path / CARD).read_text() == before
+
+
+def test_a_damaged_header_costs_the_card_and_not_the_model(tmp_path):
+    (tmp_path / CARD).write_text("---\nlicense: [mit\n---\n\nWords.\n")
+    with pytest.warns(UserWarning, match="No model card was written"):
+        trimmed().save_pretrained(tmp_path)
+    assert (tmp_path / "model.safetensors").is_file()
+    assert "Words." in (tmp_path / CARD).read_text()
+
+
+def test_a_run_has_data_method_metrics_speed_and_the_licence_of_its_base(home, tmp_path, capsys):
+    base = tmp_path / "base"
+    tf.AutoModel.from_pretrained(home / "tiny").save_pretrained(base)
+    tf.AutoTokenizer.from_pretrained(home / "tiny").save_pretrained(base)
+    (base / CARD).write_text(
+        "---\nlicense: other\nlicense_name: ours\nlanguage: en\ndatasets: [x]\n---\n# Tiny-BERT\n"
+    )
+    more = ("--model", base, "--method_config", "target_sparsity=0.5", "--seed", 3)
+    result = train(capsys, home, tmp_path / "run", *more)
+    card, text = card_of(tmp_path / "run"), flat(tmp_path / "run")
+    data = card.data.to_dict()
+    assert (data["license"], data["license_name"], data["language"]) == ("other", "ours", "en")
+    assert "datasets" not in data
+    assert data["pipeline_tag"] == "text-classification"
+    assert card.data.eval_results[0].metric_value == pytest.approx(result["value"], abs=1e-6)
+    assert "# Tiny-BERT on cola, trained with autoattention" in text
+    assert "Fine-tuned from `Tiny-BERT` on cola" in text
+    assert f"| matthews | {result['value']:.4f} |" in text
+    assert "On 40 validation examples of cola, seed 3." in text
+    assert "| 8 x 128 | cpu, float32, sdpa |" in text
+    assert str(tmp_path) not in text
+
+    second = train(capsys, home, tmp_path / "second", "--model", tmp_path / "run", "--method", "none", "--no_bench")
+    text = flat(tmp_path / "second")
+    assert second["before"]["value"] == pytest.approx(result["value"])
+    assert f"| matthews | {result['value']:.4f} | {second['value']:.4f} |" in text
+    assert '"Before" is the model it started from.' in text
+    assert "# Tiny-BERT on cola, fine-tuned" in text
+    assert "## Speed" not in text
+    assert card_of(tmp_path / "second").data.license == "other"
+
+    assert (
+        run("bench", "--model", tmp_path / "second", "--against", base, "--lengths", 16, "--repeats", 2, "--card") == 0
+    )
+    text = flat(tmp_path / "second")
+    assert "| 1 x 16 | cpu, float32, sdpa |" in text
+    assert "Before: Tiny-BERT." in text
+    assert f"{second['value']:.4f}" in text
+    train(capsys, home, tmp_path / "second", "--method", "none", "--no_bench")
+    assert "## Speed" not in flat(tmp_path / "second"), "of the model that was here before"
+
+
+def test_the_trim_command_writes_one_and_carries_the_licence(home, tmp_path, capsys):
+    base = tmp_path / "base"
+    zoo.build("bert").save_pretrained(base)
+    (base / CARD).write_text("---\nlicense: apache-2.0\nbase_model: google/bert\n---\n# A model\n")
+    for name, more in (("small", []), ("stock", ["--portable"])):
+        assert run("trim", "--model", base, "--heads", "0:1", "--output_dir", tmp_path / name, *more) == 0
+        data = card_of(tmp_path / name).data
+        assert (data.license, data.base_model) == ("apache-2.0", "google/bert")
+    assert "method by hand. 1 of 8 attention heads are removed" in flat(tmp_path / "small")
+    assert "import attentrim" in flat(tmp_path / "small")
+    assert "import attentrim" not in flat(tmp_path / "stock")
+
+
+def test_models_of_a_comparison_tell_how_all_seeds_did(home, tmp_path, capsys):
+    data = ("--model", home / "tiny", "--task", "cola", "--data_dir", home / "data", "--use_cpu")
+    few = ("--max_steps", 2, "--per_device_train_batch_size", 16, "--seeds", 2, "--methods", "random-heads")
+    result = run_json(capsys, "compare", *data, *few, "--output_dir", tmp_path / "c", "--keep_models")
+    found = {entry["name"]: entry for entry in result["summary"]}
+    text = flat(tmp_path / "c" / "random-heads" / "seed-1")
+    for name in ("dense", "random-heads"):
+        assert f"| {name} | {found[name]['mean']:.4f} ± {found[name]['sd']:.4f} | 2 |" in text
+    low, high = found["random-heads"]["interval"]
+    assert (
+        f"the difference is {found['random-heads']['difference']:+.4f}, 95% interval {low:+.4f} to {high:+.4f}" in text
+    )
+    assert "seed 1" in text
+
+
+@pytest.mark.parametrize(
+    ("files", "name"),
+    [
+        ({}, "folder"),
+        ({"README.md": "# all-MiniLM-L6-v2\n"}, "all-MiniLM-L6-v2"),
+        ({"README.md": "---\nlicense: mit\n---\nno title\n"}, "folder"),
+        ({"README.md": f"# {'long ' * 20}\n"}, "folder"),
+        ({"README.md": "# A run\n", "metrics.json": json.dumps({"model": "its base"})}, "its base"),
+    ],
+)
+def test_what_a_model_is_called(tmp_path, files, name):
+    directory = tmp_path / "folder"
+    directory.mkdir()
+    for file, text in files.items():
+        (directory / file).write_text(text)
+    assert known_as(str(directory)) == name
+    assert known_as("google-bert/bert-base-uncased") == "bert-base-uncased"
+
+
+def test_without_a_model_only_what_was_measured_is_brought_up_to_date(tmp_path):
+    trimmed().save_pretrained(tmp_path)
+    before = (tmp_path / CARD).read_text()
+    entries = [{"name": "dense", "mean": 0.5, "sd": 0.1, "seeds": 3, "sparsity": 0.0}]
+    write_card(tmp_path, seeds={"metric": "f1", "entries": entries, "difference": None, "interval": None})
+    after = (tmp_path / CARD).read_text()
+    assert "| dense | 0.5000 ± 0.1000 | 3 | 0% |" in after
+    start, end = after.index("<!-- attentrim: seeds -->"), after.index("<!-- /attentrim: seeds -->")
+    assert before.split() == (after[:start] + after[end + len("<!-- /attentrim: seeds -->") :]).split()

