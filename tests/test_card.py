@@ -8,9 +8,11 @@ import sys
 
 import pytest
 import transformers as tf
+import yaml
 import zoo
-from commands import run, run_json
+from commands import fails, run, run_json
 from huggingface_hub import ModelCard
+from recordings import write_run
 
 from attentrim import Plan, trim
 from attentrim.card import known_as, write_card
@@ -94,6 +96,91 @@ def test_a_card_of_someone_elses_keeps_its_title(tmp_path):
     assert card_of(tmp_path).data.license == "mit"
 
 
+MARKS = """# Mine
+
+A card has marks such as `<!-- attentrim: results -->` in it.
+
+PRECIOUS
+
+```
+<!-- attentrim: heads -->
+an example
+<!-- /attentrim: heads -->
+```
+
+<!-- attentrim: about -->
+half of a section
+
+PRECIOUS TOO
+"""
+
+
+def test_marks_that_are_quoted_or_broken_cost_no_text(tmp_path):
+    (tmp_path / CARD).write_text(MARKS)
+    for removed in ([1], [1, 2]):
+        trimmed(heads={0: removed}).save_pretrained(tmp_path)
+        text = (tmp_path / CARD).read_text()
+        assert text.count("## Heads kept by layer") == 1
+        assert [line for line in MARKS.splitlines() if line not in text.splitlines()] == []
+        assert "an example" in text
+    assert "2 of 8 attention heads are removed" in text
+
+
+def test_a_header_keeps_comments_other_keys_and_results_of_others(tmp_path):
+    header = """language: no  # Norwegian
+# a remark
+model-index:
+- name: theirs
+  results:
+  - task: {type: text-classification}
+    dataset: {name: imdb, type: imdb}
+    metrics: [{type: accuracy, value: 0.91}]
+tags: [one]
+"""
+    (tmp_path / CARD).write_text(f"---\n{header}---\n# Mine\n")
+    write_run(tmp_path)
+    write_card(tmp_path, trimmed(), measured=True)
+    text = (tmp_path / CARD).read_text()
+    assert text.startswith("---\nlanguage: no  # Norwegian\n# a remark\n")
+    found = yaml.safe_load(text.split("---")[1])
+    assert found["tags"] == ["one", "attentrim"]
+    results = found["model-index"][0]["results"]
+    assert [result["dataset"]["name"] for result in results] == ["imdb", "cola"]
+    assert results[1]["metrics"][0]["value"] == 0.75
+    assert ModelCard(text).data.eval_results[0].metric_value == 0.91
+    # another model: its metrics are not known yet, and those of others are not ours to take away
+    trimmed(heads={1: [0]}).save_pretrained(tmp_path)
+    found = yaml.safe_load((tmp_path / CARD).read_text().split("---")[1])
+    assert [result["dataset"]["name"] for result in found["model-index"][0]["results"]] == ["imdb"]
+    assert "## Results" not in (tmp_path / CARD).read_text()
+
+
+@pytest.mark.parametrize(
+    ("before", "start"),
+    [
+        ("---\n\nIntro\n\n---\n# Mine\n", "---\n"),
+        ("\ufeff# Mine\n", "---\n"),
+        ("---\n---\n# Mine\n", "---\n"),
+        ("", "---\n"),
+    ],
+)
+def test_headers_that_are_none(tmp_path, before, start):
+    (tmp_path / CARD).write_text(before)
+    trimmed().save_pretrained(tmp_path)
+    text = (tmp_path / CARD).read_text()
+    assert text.startswith("---\ntags:\n- attentrim\n")
+    assert "# Mine" in text or not before
+    assert card_of(tmp_path).data.tags == ["attentrim"]
+
+
+def test_line_ends_stay(tmp_path):
+    (tmp_path / CARD).write_bytes(b"---\r\nlicense: mit\r\n---\r\n# Mine\r\n")
+    trimmed().save_pretrained(tmp_path)
+    content = (tmp_path / CARD).read_bytes()
+    assert content.count(b"\n") == content.count(b"\r\n")
+    assert card_of(tmp_path).data.license == "mit"
+
+
 def test_saving_again_changes_nothing(tmp_path):
     small = trimmed()
     small.save_pretrained(tmp_path)
@@ -152,6 +239,34 @@ def test_a_run_has_data_method_metrics_speed_and_the_licence_of_its_base(home, t
     assert "## Speed" not in flat(tmp_path / "second"), "of the model that was here before"
 
 
+def test_trimming_a_run_takes_over_none_of_its_figures(home, tmp_path, capsys):
+    train(capsys, home, tmp_path / "run", "--method_config", "target_sparsity=0.25")
+    assert (tmp_path / "run" / "bench.json").is_file()
+    assert run("trim", "--model", tmp_path / "run", "--heads", "0:0", "--output_dir", tmp_path / "less") == 0
+    assert not (tmp_path / "less" / "metrics.json").exists()
+    assert not (tmp_path / "less" / "bench.json").exists()
+    text = flat(tmp_path / "less")
+    assert "## Results" not in text
+    assert "model-index" not in text
+    assert "from `tiny` trained with autoattention" in text
+
+
+def test_a_card_that_cannot_be_written_costs_no_run(home, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / CARD).write_text("---\nlicense: [mit\n---\nWords.\n")
+    with pytest.warns(UserWarning, match="No model card was written"):
+        result = train(capsys, home, tmp_path / "run", "--method", "none", "--no_bench")
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["value"] == result["value"]
+    assert "Words." in (tmp_path / "run" / CARD).read_text()
+
+
+def test_bench_writes_into_a_card_only_what_compares(home, tmp_path, capsys):
+    trimmed().save_pretrained(tmp_path / "small")
+    before = (tmp_path / "small" / CARD).read_text()
+    assert "needs a directory, and --against" in fails(capsys, "bench", "--model", tmp_path / "small", "--card")
+    assert (tmp_path / "small" / CARD).read_text() == before
+
+
 def test_the_trim_command_writes_one_and_carries_the_licence(home, tmp_path, capsys):
     base = tmp_path / "base"
     zoo.build("bert").save_pretrained(base)
@@ -188,6 +303,8 @@ def test_models_of_a_comparison_tell_how_all_seeds_did(home, tmp_path, capsys):
         ({"README.md": "---\nlicense: mit\n---\nno title\n"}, "folder"),
         ({"README.md": f"# {'long ' * 20}\n"}, "folder"),
         ({"README.md": "# A run\n", "metrics.json": json.dumps({"model": "its base"})}, "its base"),
+        ({"metrics.json": json.dumps({"f1": 0.3})}, "folder"),
+        ({"metrics.json": "[]"}, "folder"),
     ],
 )
 def test_what_a_model_is_called(tmp_path, files, name):

@@ -111,12 +111,20 @@ def test_what_a_run_leaves(home, tmp_path, capsys):
     assert (directory / "tokenizer.json").is_file()
 
 
+def test_a_config_can_be_used_from_anywhere(home, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(home)
+    names = ("--model", "tiny", "--task", "cola", "--data_dir", "data", "--max_steps", 1, "--use_cpu", "--no_bench")
+    run_json(capsys, "train", *names, "--method", "none", "--output_dir", tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    run_json(capsys, "train", "--config", "a/config.yaml", "--output_dir", "b")
+
+
 def test_the_config_of_a_run_gives_the_same_run(home, tmp_path, capsys):
     # values that are transformers' defaults, and not ours
     stock = ("--num_train_epochs", 3, "--learning_rate", 5e-5, "--per_device_train_batch_size", 8)
     first = train(capsys, home, tmp_path / "a", "--method_config", "target_sparsity=0.25", "--seed", 7, *stock)
     second = run_json(capsys, "train", "--config", tmp_path / "a" / "config.yaml", "--output_dir", tmp_path / "b")
-    changing = ("output_dir", "train_seconds", "peak_memory_bytes")
+    changing = ("output_dir", "train_seconds", "peak_memory_bytes", "measured_with")
     assert {k: v for k, v in first.items() if k not in changing} == {
         k: v for k, v in second.items() if k not in changing
     }

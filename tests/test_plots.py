@@ -58,7 +58,8 @@ def test_head_map_at_a_step(run, ax):
 
 def test_head_map_of_a_plan(ax):
     plots.head_map(plan_of(3, removed={1: [0, 1]}, uniform=(2,)), ax)
-    numpy.testing.assert_array_equal(ax.images[0].get_array(), [[1, 1, 1], [0, 0, 1], [1, 1, 1]])
+    numpy.testing.assert_array_equal(ax.images[0].get_array()[:2], [[1, 1, 1], [0, 0, 1]])
+    assert ax.images[0].get_array().mask[2].all()
     assert crossed(ax) == [(1, 0), (1, 1)]
     assert [list(line.get_ydata()) for line in ax.get_lines()] == [[2, 2]]
 
@@ -87,6 +88,25 @@ def test_kept_by_seeds(ax):
     plots.kept_by_seeds([plan_of(removed={0: [0]}), plan_of(removed={0: [0, 1]})], ax)
     numpy.testing.assert_allclose(ax.images[0].get_array(), [[0, 0.5, 1], [1, 1, 1]])
     assert crossed(ax) == [(0, 0)]
+
+
+def test_kept_by_seeds_of_runs(run, ax):
+    plots.kept_by_seeds([run, run], ax)
+    assert crossed(ax) == [(0, 2), (1, 0)]
+
+
+def test_runs_of_one_method_have_a_line_each(tmp_path, ax):
+    for place in ("a/run", "b/run"):
+        write_run(tmp_path / place)
+    plots.metric_by_epoch([tmp_path / "a/run", tmp_path / "b/run"], ax)
+    assert set(lines(ax)) == {"autoattention (a/run)", "autoattention (b/run)"}
+
+
+def test_heads_of_uniform_sites_are_gone_too(tmp_path, ax):
+    write_run(tmp_path / "u", plan=plan_of(2, uniform=(0,)))
+    plots.metric_against_sparsity([tmp_path / "u"], ax)
+    assert list(ax.containers[0][0].get_xdata()) == [50]
+    assert ax.get_xlabel() == "heads removed or uniform (%)"
 
 
 def test_training_curve(run, ax):
@@ -139,7 +159,7 @@ def test_metric_against_sparsity(tmp_path, ax, how):
     (container,) = ax.containers
     numpy.testing.assert_allclose(numpy.array(container[0].get_data(), float), [[25, 50, 75], [0.8, 0.6, 0.2]])
     assert container.get_label() == "autoattention"
-    assert set(lines(ax)["dense, with all heads"][1]) == {0.8}
+    assert set(lines(ax)["dense (baseline)"][1]) == {0.8}
 
 
 def test_metric_against_sparsity_of_runs(tmp_path, ax):
@@ -173,6 +193,9 @@ def test_latency_and_flops(run, ax):
         (lambda run: plots.latency_and_flops({}), "no pair of timed models"),
         (lambda run: plots.sweep(results(), "penalty"), "two or more values of penalty"),
         (lambda run: plots.metric_against_sparsity(run / "nothing.json"), "not the result of a comparison"),
+        (lambda run: plots.head_map_over_training(run, steps=[-1]), "no gates at steps"),
+        (lambda run: plots.kept_by_seeds([]), "no plans"),
+        (lambda run: plots.kept_by_seeds([plan_of(2), plan_of(3)]), "different shapes"),
     ],
 )
 def test_nothing_to_draw_is_said_and_makes_no_figure(run, draw, message):

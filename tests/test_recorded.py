@@ -106,6 +106,35 @@ def test_a_stopped_run_has_the_plan_of_its_last_checkpoint(tmp_path):
     assert "checkpoint-100" in read.missing[-1]
 
 
+def test_a_plan_that_removes_nothing_is_a_plan(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "checkpoint-9").mkdir()
+    plan_of(removed={0: [0]}).save(run / "checkpoint-9" / "plan.json")
+    assert Recorded.read(run).plan == plan_of()
+
+
+def test_a_history_of_another_model_is_left_out(tmp_path):
+    run = write_run(tmp_path / "run", history=history_of(3, sites=4, heads=2))
+    read = Recorded.read(run)
+    assert read.gates == []
+    assert read.events() == {}
+    assert "history.jsonl is of another model than plan.json" in read.missing[0]
+    assert read.curve("loss")[0] == [1, 2, 3]
+    assert set(read.attention_changed()) == {0, 1}
+
+
+def test_a_history_that_does_not_tell_where_it_started_is_used_only_if_that_is_clear(tmp_path):
+    def without_start(lines):
+        return [{key: value for key, value in line.items() if key != "heads"} for line in lines]
+
+    full = Recorded.read(write_run(tmp_path / "full", history=without_start(history_of(2))))
+    assert len(full.gates) == 3
+    lines = without_start(history_of(2, heads=2))
+    trimmed = Recorded.read(write_run(tmp_path / "trimmed", plan=plan_of(removed={0: [0], 1: [0]}), history=lines))
+    assert trimmed.gates == []
+    assert "does not say which heads" in trimmed.missing[0]
+
+
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(AttentrimError, match="no directory"):
         Recorded.read(tmp_path / "nowhere")

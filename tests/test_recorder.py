@@ -10,6 +10,7 @@ import torch
 import transformers as tf
 import yaml
 from browsing import CHROMIUM, opened
+from recordings import bench_of, write_run
 
 import attentrim
 from attentrim import RunRecorder
@@ -91,6 +92,19 @@ def test_wrong_use(home, tmp_path):
     bare = trainer_for(home, tmp_path / "other", None, processing_class=None)
     with pytest.raises(MethodError, match="give the Trainer a processing_class"):
         RunRecorder(bare, tmp_path / "other", sentences=["a"])
+    with pytest.raises(MethodError, match="put the one into brackets"):
+        RunRecorder(trainer, tmp_path / "other", sentences="a sentence")
+    for data in (None, {"dev": trainer.eval_dataset}):
+        trainer.eval_dataset = data
+        with pytest.raises(MethodError, match="one eval_dataset that has a length"):
+            RunRecorder(trainer, tmp_path / "other")
+
+
+def test_nothing_of_an_earlier_run_stays_beside_a_new_one(home, tmp_path):
+    write_run(tmp_path / "run", bench=bench_of())
+    RunRecorder(trainer_for(home, tmp_path / "work", None), tmp_path / "run")
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert left == {"history.jsonl", "config.yaml"}, "both are written anew when training begins"
 
 
 def test_the_notebook_runs_from_a_model_to_a_report(tmp_path):

@@ -14,7 +14,7 @@ from commands import fails, run_json
 from recordings import bench_of, history_of, plan_of, write_run
 
 from attentrim import Plan
-from attentrim.recorded import Recorded
+from attentrim.recorded import Recorded, entries
 from attentrim.report import write_report
 from attentrim.report.attention import packed_attention
 from attentrim.report.page import run_page
@@ -101,7 +101,7 @@ def test_the_slider_changes_the_map(real):
         slider = page.locator("#step")
         slider.focus()
         slider.press("Home")
-        assert watched.text("#moment").startswith("Step 0: 72 of 72 heads attend")
+        assert watched.text("#moment") == "Step 0: 72 of 72 heads are open"
         assert page.locator("#map button.closed").count() == 0
         counts = []
         for _ in range(int(slider.get_attribute("max"))):
@@ -110,8 +110,8 @@ def test_the_slider_changes_the_map(real):
         assert counts == sorted(counts)
         assert counts[-1] == 36
         page.locator("#play").click()
-        page.locator('#play[aria-pressed="true"]').wait_for()
-        page.locator('#play[aria-pressed="false"]').wait_for(timeout=20_000)
+        page.locator("#play", has_text="Pause").wait_for()
+        page.locator("#play", has_text="Play").wait_for(timeout=20_000)
         assert page.locator("#map button.closed").count() == 36
         watched.check()
 
@@ -134,7 +134,7 @@ def test_choosing_a_head_changes_story_and_attention_by_mouse_and_by_keyboard(re
         assert page.evaluate("document.activeElement.ariaLabel").startswith("Site 3, head 7")
         assert all(a != b for a, b in zip(first, second, strict=True))
         page.locator("#site").select_option("5")
-        assert "Site 5, head 0" in watched.text("#story")
+        assert "Site 5, head 7" in watched.text("#story")
         canvas = page.locator("#overview canvas").first
         box = canvas.bounding_box()
         canvas.click(position={"x": box["width"] * 0.99, "y": 4})
@@ -157,7 +157,7 @@ def test_attention_in_the_page_is_what_was_recorded(real):
             assert drawn == pytest.approx(sentence.maps[moment][4][3].flatten().tolist(), abs=0.003)
         page.locator("#word").select_option("2")
         assert page.locator("#detail > div").first.locator(".square").count() == len(sentence.tokens)
-        page.locator("summary", has_text="As a table").click()
+        page.locator("summary", has_text="as a table").click()
         rows = page.locator("#words tbody tr").all_inner_texts()
         best = sentence.maps["before"][4][3].astype(float).argmax(-1)
         assert [row.split("\t")[1].rpartition(" (")[0] for row in rows] == [sentence.tokens[key] for key in best]
@@ -284,7 +284,7 @@ def test_attention_beyond_what_a_page_can_hold_is_cut_and_counted(tmp_path, monk
     assert (len(packed["sentences"]), packed["left_out"]) == (sentences, 4 - sentences)
     assert len(packed["sentences"][0]["tokens"]) == tokens
     assert len(packed["data"]) <= room
-    assert f"{4 - sentences} more would not fit into this page" in run_page(run)
+    assert f"{4 - sentences} more sentences would not fit into this page" in run_page(run)
 
 
 @needs_browser
@@ -316,12 +316,12 @@ def test_sites_that_are_uniform_and_drop_rates_over_training(tmp_path):
     write_report([run], tmp_path / "report.html")
     with opened(tmp_path / "report.html") as watched:
         page = watched.page
-        assert watched.text("#moment") == "Step 20: 6 of 9 heads attend, 1 sites are uniform"
+        assert watched.text("#moment") == "Step 20: 6 of 9 heads attend, 1 site is uniform"
         assert page.locator("#map tr.uniform").count() == 1
         page.locator("#map button").nth(7).click()
-        assert "dropped 70% of the time" in watched.text("#story")
+        assert "attention is dropped 70% of the time" in watched.text("#story")
         page.locator("#step").fill("0")
-        assert "dropped 60% of the time" in watched.text("#story")
+        assert "attention is dropped 60% of the time" in watched.text("#story")
         assert "Made uniform are 1 sites: those whose attention the generator dropped most." in watched.text(
             "#removed"
         )
@@ -351,6 +351,122 @@ def test_a_comparison(tmp_path):
         assert page.locator("figure").count() >= 3
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         watched.check()
+
+
+def comparison(tmp_path, *runs):
+    """The words of the page about runs."""
+    write_report(list(runs), tmp_path / "page.html")
+    return " ".join(re.sub(r"<[^>]+>", " ", (tmp_path / "page.html").read_text()).split())
+
+
+def test_the_best_of_a_metric_that_is_better_when_lower(tmp_path):
+    for name, value in (("a", 30.0), ("b", 20.0)):
+        found = {"metric": "perplexity", "value": value, "metrics": {"perplexity": value}}
+        write_run(tmp_path / name, metrics=found)
+    assert "The best perplexity is 20.0000, by b." in comparison(tmp_path, tmp_path / "a", tmp_path / "b")
+
+
+def test_runs_of_different_tasks_are_not_ranked(tmp_path):
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", metrics={"task": "mrpc", "metric": "f1", "metrics": {"f1": 0.9}, "value": 0.9})
+    page = comparison(tmp_path, tmp_path / "a", tmp_path / "b")
+    assert "These runs are of different tasks (cola, mrpc)" in page
+    assert "The best" not in page
+
+
+def test_runs_that_were_not_trained_alike_are_said_to_be_so(tmp_path):
+    write_run(tmp_path / "a", history=history_of(4), config={"learning_rate": 1e-4})
+    write_run(tmp_path / "b", history=history_of(8))
+    page = comparison(tmp_path, tmp_path / "a", tmp_path / "b")
+    assert "were not trained alike (learning_rate, steps differ): this compares runs, not methods" in page
+
+
+def test_runs_in_directories_of_one_name_are_told_apart_and_seeds_are_not(tmp_path):
+    places = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
+    places += [tmp_path / "c" / "l0" / f"seed-{seed}" for seed in (0, 1)]
+    runs = [Recorded.read(write_run(place)) for place in places]
+    assert entries(runs) == ["a/run", "b/run", "l0", "l0"]
+    assert "l0 0.7500 ± 0.0000 2 " in comparison(tmp_path, *places)
+
+
+def compared(directory, names, error=None):
+    """A directory of `compare` with one seed; what `error` names failed."""
+    runs = [
+        {"name": name, "seed": 0, "error": "it broke" if name == error else None, "value": 0.75, "sparsity": 0.0}
+        for name in names
+    ]
+    for name in names:
+        write_run(directory / name / "seed-0")
+    results = {"metric": "accuracy", "baseline": names[0], "runs": [{**run, "settings": {}} for run in runs]}
+    (directory / "results.json").write_text(json.dumps({**results, "summary": [], "about": "what it is"}))
+    return directory
+
+
+def test_a_comparison_shows_its_own_runs_and_not_those_of_an_earlier_one(tmp_path):
+    directory = compared(tmp_path / "c", ["dense", "l0"], error="l0")
+    write_run(directory / "left-over" / "seed-0")
+    page = comparison(tmp_path, directory)
+    assert "l0, seed 0 failed: it broke" in page
+    assert "left-over" not in page
+    assert "1 runs compared" in page
+
+
+def test_a_comparison_that_was_stopped_has_a_page(tmp_path):
+    directory = compared(tmp_path / "c", ["dense", "l0"])
+    (directory / "results.json").unlink()
+    page = comparison(tmp_path, directory)
+    assert "the comparison has not ended" in page
+    assert "2 runs compared" in page
+
+
+def test_a_run_that_holds_another_results_file_is_a_run(tmp_path):
+    run = write_run(tmp_path / "run")
+    (run / "results.json").write_text('{"acc": 1}')
+    assert "attentrim report" in comparison(tmp_path, run)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("metrics.json", '{"accuracy": 0.5}', "metrics.json cannot be read"),
+        (
+            "metrics.json",
+            '{"metric": "f1", "value": null, "metrics": {}, "examples": 1}',
+            "metrics.json cannot be read",
+        ),
+        ("bench.json", '{"rows": [{}]}', "The speed was not measured"),
+        ("bench.json", '{"rows": null}', "The speed was not measured"),
+        ("config.yaml", "method_config: hello\nmethod: l0\n", "Settings"),
+        ("history.jsonl", '{"step": 1, "gates": [[null, 1, 0], 3], "closed": [[1, 99, 0], "x"]}\n', "Heads"),
+        ("history.jsonl", '{"step": 1, "loss": NaN, "gate_parameters": [[NaN, 1, 2], [1, 2, 3]]}\n', "Heads"),
+    ],
+)
+def test_odd_files_do_not_stop_the_page(tmp_path, file, content, said):
+    run = write_run(tmp_path / "run")
+    (run / file).write_text(content)
+    assert said in comparison(tmp_path, run)
+
+
+def test_what_was_removed_before_the_run_is_not_the_runs_work(tmp_path):
+    history = [{"step": 0, "epoch": 0, "heads": [[0, 2], [], [0, 1, 2]]}, {"step": 4, "epoch": 1, "loss": 0.5}]
+    plan = plan_of(3, removed={0: [1]}, uniform=(1,))
+    run = write_run(tmp_path / "run", plan=plan, history=history, sentences=[], metrics={"method": "none"})
+    page = comparison(tmp_path, run)
+    assert (
+        "1 of 9 attention heads and the attention of 1 of 3 layers are gone from tiny, all from before this run."
+        in page
+    )
+    assert "uniform (before this run)" in page
+    assert "none (before this run: 1)" in page
+
+
+def test_a_plain_run_keeps_everything(tmp_path):
+    run = write_run(tmp_path / "run", metrics={"method": "none"}, history=[])
+    (run / "checkpoint-5").mkdir()
+    plan_of(removed={0: [0]}).save(run / "checkpoint-5" / "plan.json")
+    page = comparison(tmp_path, run)
+    assert "tiny keeps all of its attention." in page
+    assert "6 of 6 none removed" in page
 
 
 def test_the_command(tmp_path, capsys):

@@ -25,6 +25,8 @@ HISTORY, METRICS, CONFIG, ATTENTION, CARD, PLAN, BENCH = (
     "bench.json",
 )
 MOMENTS = ("before", "after")
+BY_HEAD = ("heads", "gates", "gate_parameters", "scores", "closed", "reopened")
+"""What lines of a history tell of single heads."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,38 @@ class Recorded:
         if not any((run.path / name).is_file() for name in (HISTORY, METRICS, CONFIG, PLAN)):
             raise AttentrimError(f"{path} is no run: it holds none of {HISTORY}, {METRICS}, {CONFIG} and {PLAN}.")
         run.history = run._read(HISTORY, _lines, "there are no curves and no head map over training") or []
-        run.metrics = run._read(METRICS, _object, "the run has not ended, or its evaluation failed") or {}
+        run.metrics = run._read(METRICS, _result, "the run has not ended, or its evaluation failed") or {}
         run.config_text = run._read(CONFIG, str, "its settings are not known") or ""
         run.config = _yaml(run.config_text)
-        run.plan = run._read(PLAN, _plan, "what was removed is not known") or _last_plan(run)
+        run.plan = run._read(PLAN, _plan, "what was removed is not known")
+        if run.plan is None:
+            run.plan = _last_plan(run)
         run.bench = run._read(BENCH, _object, None) or {}
+        run._check_heads()
         return run
+
+    def _check_heads(self) -> None:
+        """History and plan must be of one run, and say which heads they speak of."""
+        if self.plan is None:
+            return
+        sites = self.plan.sites
+        known = next((line["heads"] for line in self.history if line.get("heads")), None)
+        rows: list[list[int]] = next((line["gates"] for line in self.history if line.get("gates")), [])
+        if known is not None:
+            fits = len(known) == len(sites) and all(
+                set(heads) <= set(range(site.heads)) for heads, site in zip(known, sites, strict=True)
+            )
+            present = sum(bool(heads) for heads in known)
+            fits = fits and (not rows or len(rows) == present)
+            problem = f"{HISTORY} is of another model than {PLAN}"
+        else:
+            fits = not rows or [len(row) for row in rows] == [site.groups for site in sites if site.heads]
+            problem = f"{HISTORY} does not say which heads its gates are of"
+        if not fits:
+            self.missing.append(f"{problem}: the gates over training are left out.")
+            self.history = [
+                {name: value for name, value in line.items() if name not in BY_HEAD} for line in self.history
+            ]
 
     def _read(self, name: str, parse: Callable[[str], Any], loss: str | None) -> Any:
         """The content of a file, or None; `loss` says what a reader misses without it."""
@@ -99,7 +127,7 @@ class Recorded:
 
     @property
     def made_by(self) -> Mapping[str, Any]:
-        return self.plan.made_by if self.plan else {}
+        return self.plan.made_by if self.plan is not None else {}
 
     @property
     def model(self) -> str:
@@ -119,12 +147,6 @@ class Recorded:
             or (files and Path(str(files)).name)
         )
         return str(name or "an unknown task")
-
-    @property
-    def entry(self) -> str:
-        """What it is called among others: in a comparison, runs with other seeds are called the same."""
-        place = self.path.resolve()
-        return place.parent.name if place.name.startswith("seed-") else place.name
 
     @property
     def seed(self) -> int | None:
@@ -161,7 +183,7 @@ class Recorded:
         for line in self.history:
             if line.get("heads"):
                 return [list(heads) for heads in line["heads"]]
-        if self.plan:
+        if self.plan is not None:
             return [list(range(site.heads)) for site in self.plan.sites]
         rows: list[list[int]] = next((line["gates"] for line in self.history if line.get("gates")), [])
         return [list(range(len(row))) for row in rows]
@@ -169,7 +191,7 @@ class Recorded:
     @cached_property
     def width(self) -> list[int]:
         """How many heads each site of the full model has."""
-        if self.plan:
+        if self.plan is not None:
             return [site.heads for site in self.plan.sites]
         return [max(heads, default=-1) + 1 for heads in self.start]
 
@@ -195,7 +217,7 @@ class Recorded:
             heads = self.start[site]
             size = max(1, len(heads) // max(1, len(row)))
             for position, head in enumerate(heads):
-                if position // size < len(row):
+                if position // size < len(row) and row[position // size] is not None:
                     result[site][head] = kind(row[position // size])
         return result
 
@@ -207,7 +229,7 @@ class Recorded:
         for line in self.history:
             for name, opened in (("closed", False), ("reopened", True)):
                 for step, site, gate in line.get(name) or []:
-                    heads = self.start[site]
+                    heads = self.start[site] if site < len(self.start) else []
                     size = max(1, len(heads) // max(1, sizes.get(site, len(heads))))
                     for head in heads[gate * size : (gate + 1) * size]:
                         found.setdefault((site, head), []).append((step, opened))
@@ -248,7 +270,7 @@ class Recorded:
         for sentence in self.sentences:
             before, after = (sentence.maps.get(moment, {}) for moment in MOMENTS)
             for site in before.keys() & after.keys():
-                kept = self._kept_positions(site)
+                kept = self._kept_positions(site, len(before[site]))
                 if not kept or before[site].shape != after[site].shape:
                     continue
                 a, b = (side[site][kept].reshape(len(kept), -1).astype(numpy.float64) for side in (before, after))
@@ -256,15 +278,31 @@ class Recorded:
                 found.setdefault(site, []).extend((1 - (a * b).sum(1) / numpy.maximum(norms, 1e-12)).tolist())
         return {site: sum(values) / len(values) for site, values in sorted(found.items()) if values}
 
-    def _kept_positions(self, site: int) -> list[int]:
-        """Where, among the heads that the run started with, those are that it kept."""
-        heads = self.start[site]
+    def _kept_positions(self, site: int, recorded: int) -> list[int]:
+        """Where, among the recorded heads, those are that the run kept; nothing where that is not known."""
+        heads = self.start[site] if site < len(self.start) else []
+        if len(heads) != recorded:
+            return []
         if self.plan is None:
             return list(range(len(heads)))
         if site in self.plan.uniform:
             return []
         kept = set(self.plan.kept(site))
         return [position for position, head in enumerate(heads) if head in kept]
+
+
+def entries(runs: Sequence[Recorded]) -> list[str]:
+    """What each run is called among others. Those in `NAME/seed-N` are called NAME, whatever the seed; of different
+    places with the same name, as much of the path is told as keeps them apart."""
+    places = [run.path.resolve() for run in runs]
+    places = [place.parent if place.name.startswith("seed-") else place for place in places]
+    names = {place: place.name for place in places}
+    for depth in range(2, 1 + max(len(place.parts) for place in places)):
+        shared = {name for name in names.values() if list(names.values()).count(name) > 1}
+        if not shared:
+            break
+        names = {place: "/".join(place.parts[-depth:]) if name in shared else name for place, name in names.items()}
+    return [names[place] for place in places]
 
 
 def as_run(run: str | Path | Recorded) -> Recorded:
@@ -280,8 +318,32 @@ def _lines(text: str) -> list[dict[str, Any]]:
         except ValueError:
             continue
         if isinstance(data, dict) and isinstance(data.get("step"), int):
-            found.append(data)
+            found.append({name: value for name, value in data.items() if _is_sound(name, value)})
     return found
+
+
+def _is_sound(name: str, value: Any) -> bool:
+    """Whether a part of a history's line has the shape that its name promises."""
+    if name in ("drop_rates", "drop_chances"):
+        return isinstance(value, list) and all(isinstance(rate, int | float) for rate in value)
+    if name in ("closed", "reopened"):
+        return isinstance(value, list) and all(_is_row(event) and len(event) == 3 for event in value)
+    return name not in BY_HEAD or (isinstance(value, list) and all(map(_is_row, value)))
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, list) and all(item is None or isinstance(item, int | float) for item in value)
+
+
+def _result(text: str) -> dict[str, Any]:
+    """What `attentrim train` writes; other tools have files of this name too."""
+    data = _object(text)
+    kinds = {"metric": str, "value": int | float, "metrics": dict, "examples": int}
+    for name, kind in kinds.items():
+        if not isinstance(data.get(name), kind):
+            raise ValueError(f"it is no result of attentrim: {name!r} is {data.get(name)!r}")
+    data["metrics"] = {name: value for name, value in data["metrics"].items() if isinstance(value, int | float)}
+    return data
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -302,7 +364,9 @@ def _yaml(text: str) -> dict[str, Any]:
         data = yaml.safe_load(text)
     except yaml.YAMLError:
         return {}
-    return data if isinstance(data, dict) else {}
+    if not isinstance(data, dict):
+        return {}
+    return data if isinstance(data.get("method_config") or {}, dict) else {**data, "method_config": {}}
 
 
 def _last_plan(run: Recorded) -> Plan | None:

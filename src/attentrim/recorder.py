@@ -48,9 +48,16 @@ class RunRecorder:
         from .machine import measured_with
         from .run_files import AttentionLog, HistoryWriter
 
+        if isinstance(sentences, str):
+            raise MethodError("'sentences' is a list of texts: put the one into brackets.")
+        if isinstance(trainer.eval_dataset, dict) or not hasattr(trainer.eval_dataset, "__len__"):
+            raise MethodError("A run is judged at its end: give the Trainer one eval_dataset that has a length.")
         self.trainer = trainer
         self.directory = Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
+        if trainer.is_world_process_zero():
+            for name in (METRICS, PLAN, BENCH, ATTENTION):
+                (self.directory / name).unlink(missing_ok=True)  # of a run that was here before
         self.machine = measured_with()
         self.base = str(getattr(trainer.model.config, "_name_or_path", "") or "")
         tokenizer: Any = trainer.processing_class
@@ -203,7 +210,7 @@ class RunRecorder:
 
     def write(self, result: Mapping[str, Any], final: Any, speed: Mapping[str, Any]) -> None:
         """Everything beside the checkpoint, at the end."""
-        from .card import write_card
+        from .card import try_card
         from .run_files import write_json
 
         if not self.trainer.is_world_process_zero():
@@ -211,10 +218,9 @@ class RunRecorder:
         self.attention.write(self.directory / ATTENTION)
         session = self.trainer.session
         write_json(self.directory / METRICS, {**result, **({"last": session.metrics()} if session else {})})
-        (self.directory / BENCH).unlink(missing_ok=True)  # of a model that was here before
         if speed:
             write_json(self.directory / BENCH, speed)
-        write_card(self.directory, final, base=self.base or None)
+        try_card(self.directory, final, base=self.base or None, measured=True)
 
 
 def _seconds(trainer: Any) -> float:

@@ -39,9 +39,10 @@ class Row:
 
 def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """(against, model) for each setting in which both were timed."""
+    needed = {"name", "device", "dtype", "backend", "batch", "length", "milliseconds_median", "speedup"}
     found: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for row in bench.get("rows", []):
-        if row["name"] in ("model", "against") and row["milliseconds_median"]:
+    for row in bench.get("rows") or []:
+        if needed <= row.keys() and row["name"] in ("model", "against") and row["milliseconds_median"]:
             key = (row["device"], row["dtype"], row["backend"], row["batch"], row["length"])
             found.setdefault(key, {})[row["name"]] = row
     return [(pair["against"], pair["model"]) for pair in found.values() if len(pair) == 2]

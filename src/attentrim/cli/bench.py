@@ -52,8 +52,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     from ..bench.onednn import avoid_illegal_instructions
 
     _check_out(args.out)
-    if args.card and not Path(args.model).is_dir():
-        raise AttentrimError(f"--card writes beside the model: {args.model} is no directory.")
+    if args.card and not (Path(args.model).is_dir() and args.against):
+        raise AttentrimError("--card writes beside the model how fast it is: it needs a directory, and --against.")
     if "bfloat16" in args.dtypes and "cpu" in (args.devices or ["cpu"]):
         avoid_illegal_instructions()
 

@@ -181,7 +181,7 @@ def _update_cards(outcomes: list[Any], summaries: list[Any], metric: str, baseli
     """Models that were kept say how runs like theirs did over all seeds."""
     from dataclasses import asdict
 
-    from ..card import write_card
+    from ..card import try_card
 
     found = {summary.name: asdict(summary) for summary in summaries}
     for outcome in outcomes:
@@ -189,7 +189,7 @@ def _update_cards(outcomes: list[Any], summaries: list[Any], metric: str, baseli
         if outcome.error is None and list(outcome.run.directory.glob("model*.safetensors")):
             entries = [own] if own["name"] == baseline or baseline not in found else [found[baseline], own]
             seeds = {"metric": metric, "entries": entries, **{key: own[key] for key in ("difference", "interval")}}
-            write_card(outcome.run.directory, seeds=seeds)
+            try_card(outcome.run.directory, seeds=seeds)
 
 
 def _kept(count: int) -> str:

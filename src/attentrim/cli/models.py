@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")
 """Files beside the weights that belong to the model: tokenizers, processors, sentence-transformers' modules."""
 WRITTEN_ANEW = ("config.json", "generation_config.json", "plan.json")
+OF_A_RUN = ("metrics.json", "bench.json", "results.json", "trainer_state.json", "settings.json")
+"""What was measured of the model, and is not true of what is made from it."""
 
 
 def load_model(name: str) -> Any:
@@ -158,7 +160,7 @@ def copy_companions(model: str, output_dir: Path) -> list[str]:
             relative = path.relative_to(source)
             if output_dir.resolve() in path.resolve().parents:
                 continue
-            if str(relative) in WRITTEN_ANEW or path.name.endswith(".index.json"):
+            if str(relative) in (*WRITTEN_ANEW, *OF_A_RUN) or path.name.endswith(".index.json"):
                 continue
             (output_dir / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, output_dir / relative)

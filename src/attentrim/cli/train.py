@@ -46,6 +46,8 @@ OWN = {
     "no_bench": bool,
 }
 """Flags of ours that a config file can hold too, besides method_config."""
+PLACES = {"model", "teacher", "data_dir", "dataset", "train_file", "validation_file", "test_file"}
+"""Flags that may name a file or directory: a config has the whole path, to be of use from anywhere."""
 DEFAULTS = {
     "per_device_eval_batch_size": 64,
     "eval_strategy": "epoch",
@@ -97,7 +99,9 @@ def run(args: argparse.Namespace, output: Output) -> None:
 def _train(args: argparse.Namespace, method: Method | None, config: dict[str, Any], output: Output) -> None:
     from transformers import set_seed
 
+    from ..recorded import CONFIG
     from ..recorder import RunRecorder
+    from ..run_files import write_yaml
     from ..trainer import Trainer
     from .models import check_output_dir
     from .progress import CompactProgress
@@ -119,8 +123,9 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "train": loaded.data("train", args.max_train_samples),
         "validation": loaded.data("validation", args.max_eval_samples),
     }
+    config_file = _config_file(args, method, training, defaults)  # by all processes: it makes arguments anew
     if training.process_index == 0:
-        _write_config(args, method, training, defaults)
+        write_yaml(directory / CONFIG, config_file)
     teacher = load_teacher(args.teacher, task) if args.teacher else None
     before = _before(loaded, teacher, data["validation"], training)
     trainer = Trainer(
@@ -204,16 +209,17 @@ def _measured(args: argparse.Namespace, trainer: Any, loaded: Any, model: Any, p
     return result
 
 
-def _write_config(args: argparse.Namespace, method: Method | None, training: Any, defaults: dict[str, Any]) -> None:
-    """Before training, so that a run that is stopped can be told and repeated too."""
-    from ..recorded import CONFIG
-    from ..run_files import write_yaml
-
+def _config_file(
+    args: argparse.Namespace, method: Method | None, training: Any, defaults: dict[str, Any]
+) -> dict[str, Any]:
+    """What repeats the run. Written before training, so that a run that is stopped can be told and repeated too."""
     own = {name: getattr(args, name) for name in OWN if getattr(args, name) not in (None, False)}
     if args.embedded:
         del own["model"]
+    for name in PLACES & own.keys():
+        own[name] = str(Path(own[name]).resolve()) if Path(own[name]).exists() else own[name]
     settings = {"method_config": method.settings} if method else {}
-    write_yaml(Path(args.output_dir) / CONFIG, {**own, **settings, **telling_arguments(training, defaults)})
+    return {**own, **settings, **telling_arguments(training, defaults)}
 
 
 def _report(output: Output, dense: Any, final: Any, result: dict[str, Any], speed: dict[str, Any]) -> None:

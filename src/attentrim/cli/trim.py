@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         raise AttentrimError("Say what to remove: either --plan, or --heads and --uniform.")
     output_dir = check_output_dir(args.output_dir, args.model)
 
-    from ..card import write_card
+    from ..card import try_card
     from ..checkpoint import stored_plan
     from ..cost import cost
     from ..plan import Plan
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     whole = stored_plan(small) or plan
     whole.save(output_dir / "plan.json")
     copied = copy_companions(args.model, output_dir)
-    write_card(output_dir, small, base=args.model)
+    try_card(output_dir, small, base=args.model)
 
     size_table(output, "portable" if args.portable else "trimmed", before, after)
     output.say(f"saved to {output_dir}" + (f", with {len(copied)} files from beside the model" if copied else ""))

@@ -5,39 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .points import Point, Results, read_points
-from .style import BLUE, GREY, ORANGE, axes, look, nothing, tidy
+from .style import BLUE, GREY, ORANGE, axes, below, look, nothing, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
 def metric_against_sparsity(results: Results, ax: Axes | None = None) -> Axes:
-    """The metric against the share of heads removed, one line a method; bars are standard deviations (002, Fig. 2)."""
+    """The metric against the share of heads gone, one line a method; bars are standard deviations (002, Figure 2).
+
+    Gone are heads that were removed, and those of uniform sites.
+    """
     found = read_points(results)
     if not found.points:
         raise nothing("finished runs", "the comparison")
     ax = axes(ax)
-    base = next((point for point in found.points if point.name == found.baseline), None)
+    base = found.base
     if base is not None:
-        ax.axhline(base.mean, color=GREY, linestyle="--", linewidth=1, label=f"{base.name}, with all heads")
+        ax.axhline(base.mean, color=GREY, linestyle="--", linewidth=1.5, label=f"{base.name} (baseline)")
     by_method: dict[str, list[Point]] = {}
     for point in found.points:
         if point is not base:
             by_method.setdefault(point.method, []).append(point)
     for number, (method, points) in enumerate(by_method.items()):
-        points.sort(key=lambda point: point.sparsity)
-        places = [100 * point.sparsity for point in points]
+        points.sort(key=lambda point: point.gone)
         errors = [point.sd for point in points]
         ax.errorbar(
-            places,
+            [100 * point.gone for point in points],
             [point.mean for point in points],
             yerr=errors if any(errors) else None,
             capsize=2,
-            label=method,
+            label=method if len(points) > 1 else points[0].name,
             **look(number),
         )
-    ax.legend(frameon=False, fontsize="small")
-    return tidy(ax, "heads removed (%)", found.metric)
+    below(ax)
+    uniform = any(point.gone > point.sparsity + 1e-9 for point in found.points)
+    return tidy(ax, "heads removed or uniform (%)" if uniform else "heads removed (%)", found.metric)
 
 
 def sweep(results: Results, setting: str, ax: Axes | None = None) -> Axes:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..recorded import Recorded, as_run
-from .style import axes, layers_colours, look, nothing, tidy
+from ..recorded import Recorded, as_run, entries
+from .style import axes, below, layers_look, look, nothing, plain_look, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,14 +37,10 @@ def drop_rates(run: Run, ax: Axes | None = None) -> Axes:
         raise nothing("drop rates", run.path)
     ax = axes(ax)
     sites = [index for index, heads in enumerate(run.start) if heads] or list(range(len(rows[0])))
-    colours = layers_colours(len(rows[0]))
-    for number, (site, colour) in enumerate(zip(sites, colours, strict=False)):
-        values = [row[number] for row in rows]
-        ax.plot(steps, values, color=colour, linestyle=look(number)["linestyle"], label=f"site {site}")
-    ax.set_ylim(0, 1)
-    ax.legend(
-        frameon=False, fontsize="small", ncols=2 if len(rows[0]) > 6 else 1, loc="center left", bbox_to_anchor=(1, 0.5)
-    )
+    for number, (site, how) in enumerate(zip(sites, layers_look(len(rows[0])), strict=False)):
+        ax.plot(steps, [row[number] for row in rows], label=f"site {site}", **how)
+    ax.set_ylim(0, min(1.0, max(0.05, 1.15 * max(map(max, rows)))))
+    below(ax, columns=3)
     return tidy(ax, "step", "drop probability")
 
 
@@ -57,18 +53,23 @@ def metric_by_epoch(
     """
     named = _named(runs)
     ax = axes(ax)
-    drawn = 0
+    drawn = looks = 0
+    whole = True
     for name, run in named.items():
         wanted = metric or str(run.metrics.get("metric") or run.config.get("metric_for_best_model") or "loss")
         for key, label in ((f"eval_{wanted}", name), (f"{PLAIN}{wanted}", f"{name}: plain fine-tuning")):
             epochs, values = run.curve(key, along="epoch")
             if epochs:
-                ax.plot(epochs, values, label=label, **look(drawn))
-                drawn += 1
+                plain = run.method == "none" or key.startswith(PLAIN)
+                ax.plot(epochs, values, label=label, **(plain_look() if plain else look(looks)))
+                drawn, looks = drawn + 1, looks + (not plain)
+                whole = whole and all(float(epoch).is_integer() for epoch in epochs)
     if not drawn:
         raise nothing("metric by epoch", ", ".join(str(run.path) for run in named.values()))
     if drawn > 1:
-        ax.legend(frameon=False, fontsize="small")
+        below(ax)
+    if whole:
+        ax.locator_params(axis="x", integer=True)
     found = metric or next(str(run.metrics.get("metric") or "metric") for run in named.values())
     return tidy(ax, "epoch", found)
 
@@ -79,8 +80,13 @@ def _named(runs: Run | Sequence[Run] | Mapping[str, Run]) -> dict[str, Recorded]
     if isinstance(runs, str | Path | Recorded):
         runs = [runs]
     found = [as_run(run) for run in runs]
-    names = [run.method for run in found]
+    methods = [run.method for run in found]
     return {
-        name if names.count(name) == 1 else f"{name} ({run.path.name})": run
-        for name, run in zip(names, found, strict=True)
+        run.method if methods.count(run.method) == 1 else _told_apart(name, run): run
+        for name, run in zip(entries(found), found, strict=True)
     }
+
+
+def _told_apart(name: str, run: Recorded) -> str:
+    place = run.path.resolve().name
+    return f"{run.method} ({name if place in name else f'{name}, {place}'})"

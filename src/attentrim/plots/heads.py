@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import AttentrimError
 from ..plan import Plan
 from ..recorded import Gates, Recorded, as_run
-from .style import BLUE, GREY, ORANGE, axes, diverging, nothing, tidy, whole_ticks
+from .style import BLUE, ORANGE, axes, below, diverging, ink, nothing, tidy, whole_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,21 +57,32 @@ def head_map_over_training(run: Run, ax: Axes | None = None, *, steps: Sequence[
         if steps is None
         else [found for step in steps if (found := _at(run, step)) is not None]
     )
+    if not shown:
+        raise nothing(f"gates at steps {list(steps or [])}", run.path)
     ax = axes(ax, (9.0, 3.0))
     ax.axis("off")
     span = _span([gates.values for gates in shown])
     width = 1 / len(shown)
     for number, gates in enumerate(shown):
-        part = ax.inset_axes((number * width + 0.02, 0.08, width - 0.04, 0.8))
+        part = ax.inset_axes((number * width + 0.04, 0.12, width - 0.05, 0.76))
         _draw(part, gates.open, gates.values, span=span, small=True)
         part.set_title(f"step {gates.step}: {gates.count} open", fontsize="medium")
+        part.set_xlabel("head")
         if number:
             part.set_yticklabels([])
+        else:
+            part.set_ylabel("site")
     return ax
 
 
-def kept_by_seeds(plans: Sequence[Plan], ax: Axes | None = None) -> Axes:
-    """Of several plans for one model, the share that keeps each head; heads that none keeps are crossed out."""
+def kept_by_seeds(runs: Sequence[Run | Plan], ax: Axes | None = None) -> Axes:
+    """Of several runs with one model, the share that keeps each head; heads that none keeps are crossed out."""
+    found = [run if isinstance(run, Plan) else as_run(run).plan for run in runs]
+    plans = [plan for plan in found if plan is not None]
+    if not plans:
+        raise nothing("plans", "what was given")
+    if len({plan.sites for plan in plans}) > 1:
+        raise AttentrimError("These plans are for models of different shapes.")
     ax = axes(ax, (5.2, 3.6))
     shares = [
         [
@@ -95,7 +107,7 @@ def heads_by_layer(run: Run, ax: Axes | None = None) -> Axes:
     sites = range(len(run.plan.sites))
     shares = [kept / max(1, run.plan.sites[index].heads) for index, kept in enumerate(run.plan.heads_kept)]
     bars = ax.bar(sites, shares, color=BLUE, alpha=0.75, label="heads kept")
-    ax.bar_label(bars, [str(kept) for kept in run.plan.heads_kept], fontsize="small", padding=1)
+    ax.bar_label(bars, [str(kept) for kept in run.plan.heads_kept], padding=1)
     changed = run.attention_changed()
     if changed:
         ax.plot(
@@ -103,7 +115,7 @@ def heads_by_layer(run: Run, ax: Axes | None = None) -> Axes:
         )
     ax.set_ylim(0, 1.12)
     whole_ticks(ax, x=sites)
-    ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, 1.16), ncols=2)
+    below(ax, columns=1)
     return tidy(ax, "site", "share")
 
 
@@ -130,6 +142,7 @@ def _draw(
     import numpy
 
     width = max((len(row) for row in cells), default=1)
+    cells = [[None if site in uniform else kept for kept in row] for site, row in enumerate(cells)]
     colours = numpy.full((len(cells), width), numpy.nan)
     for site, row in enumerate(cells):
         for head, kept in enumerate(row):
@@ -142,9 +155,10 @@ def _draw(
     image = ax.imshow(colours, cmap=diverging(), vmin=-reach, vmax=reach, aspect="auto" if small else "equal")
     for site, row in enumerate(cells):
         gone = [head for head, kept in enumerate(row) if kept is False]
-        ax.scatter(gone, [site] * len(gone), marker="x", s=9 if small else 22, linewidths=1, color="#333333")
+        ax.scatter(gone, [site] * len(gone), marker="x", s=9 if small else 22, linewidths=1, color=ink())
         if site in uniform:
-            ax.plot([-0.4, len(row) - 0.6], [site, site], color=GREY, linewidth=3)
+            ax.plot([-0.4, len(row) - 0.6], [site, site], color=ink(), linewidth=2)
+            ax.text(len(row) / 2 - 0.5, site - 0.12, "uniform", ha="center", va="bottom", fontsize="small")
     ax.set_facecolor("none")
     whole_ticks(ax, x=range(width), y=range(len(cells)), most=6 if small else 16)
     if values is not None and not small:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
-from ..recorded import Recorded, as_run
+from ..recorded import Recorded, as_run, entries
+from ..tasks.metrics import LOWER_IS_BETTER
 
 RESULTS = "results.json"
 Results = str | Path | Mapping[str, Any] | Iterable[str | Path | Recorded]
@@ -26,6 +27,9 @@ class Point:
     settings: Mapping[str, Any]
     values: tuple[float, ...]
     sparsity: float
+    """The share of heads removed; those of uniform sites do not count."""
+    gone: float
+    """The share of heads that do not attend any more: removed, or of a uniform site."""
 
     @property
     def mean(self) -> float:
@@ -39,21 +43,31 @@ class Point:
 @dataclass(frozen=True)
 class Points:
     metric: str
+    higher_is_better: bool
     baseline: str | None
     points: tuple[Point, ...]
+
+    @property
+    def base(self) -> Point | None:
+        return next((point for point in self.points if point.name == self.baseline), None)
 
 
 def read_points(results: Results) -> Points:
     if isinstance(results, str | Path):
         results = _file(Path(results))
     if isinstance(results, Mapping):
+        metric, baseline = str(results["metric"]), results.get("baseline")
         runs = [run for run in results["runs"] if run.get("error") is None]
-        return Points(str(results["metric"]), results.get("baseline"), _gathered(runs))
-    found = [as_run(run) for run in results]
-    runs = [_of_run(run) for run in found if "value" in run.metrics]
-    metric = next((str(run.metrics["metric"]) for run in found if run.metrics), "metric")
-    baseline = next((run["name"] for run in runs if run["settings"]["method"] == "none"), None)
-    return Points(metric, baseline, _gathered(runs))
+    else:
+        found = [as_run(run) for run in results]
+        named = [(name, run) for name, run in zip(entries(found), found, strict=True) if run.metrics]
+        metrics = sorted({str(run.metrics["metric"]) for _, run in named})
+        if len(metrics) > 1:
+            raise AttentrimError(f"These runs cannot be compared: they are measured by {' and '.join(metrics)}.")
+        metric = metrics[0] if metrics else "metric"
+        runs = [_of_run(name, run) for name, run in named]
+        baseline = next((run["name"] for run in runs if run["settings"]["method"] == "none"), None)
+    return Points(metric, metric not in (*LOWER_IS_BETTER, "loss"), baseline, _gathered(runs))
 
 
 def _file(path: Path) -> Mapping[str, Any]:
@@ -67,13 +81,12 @@ def _file(path: Path) -> Mapping[str, Any]:
     return dict(data)
 
 
-def _of_run(run: Recorded) -> dict[str, Any]:
-    settings = {**run.config, "method": run.method}
+def _of_run(name: str, run: Recorded) -> dict[str, Any]:
+    known = ("value", "sparsity", "heads_total", "heads_kept")
     return {
-        "name": run.entry,
-        "settings": settings,
-        "value": run.metrics["value"],
-        "sparsity": run.metrics.get("sparsity", 0.0),
+        "name": name,
+        "settings": {**run.config, "method": run.method},
+        **{key: run.metrics.get(key) for key in known},
     }
 
 
@@ -87,7 +100,14 @@ def _gathered(runs: Iterable[Mapping[str, Any]]) -> tuple[Point, ...]:
             str(found[0]["settings"].get("method", name)),
             {**found[0]["settings"], **(found[0]["settings"].get("method_config") or {})},
             tuple(float(run["value"]) for run in found),
-            statistics.fmean(float(run["sparsity"]) for run in found),
+            statistics.fmean(float(run["sparsity"] or 0) for run in found),
+            statistics.fmean(_gone(run) for run in found),
         )
         for name, found in by_name.items()
     )
+
+
+def _gone(run: Mapping[str, Any]) -> float:
+    if not run.get("heads_total"):
+        return float(run["sparsity"] or 0)
+    return 1 - float(sum(run["heads_kept"])) / float(run["heads_total"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..bench.rows import measured_pairs
 from ..errors import AttentrimError
 from ..recorded import BENCH, Recorded
-from .style import BLUE, GREY, axes, nothing, tidy
+from .style import BLUE, GREY, axes, below, nothing, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,10 +34,10 @@ def latency_and_flops(bench: str | Path | Recorded | Mapping[str, Any], ax: Axes
         places = [number + offset for number in range(len(pairs))]
         shares = [value / before for value, before in zip(values, befores, strict=True)]
         bars = ax.bar(places, shares, 0.38, color=colour, label=name)
-        ax.bar_label(bars, [f"{value:.3g}" for value in values], fontsize="small", padding=1)
+        ax.bar_label(bars, [f"{value:.3g}" for value in values], padding=1)
     ax.set_xticks(range(len(pairs)), settings)
-    ax.set_ylim(0, 1.3)
-    ax.legend(frameon=False, fontsize="small", ncols=2, loc="upper center")
+    ax.set_ylim(0, 1.15)
+    below(ax)
     return tidy(ax, "", "share of before")
 
 

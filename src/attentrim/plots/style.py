@@ -48,31 +48,56 @@ def tidy(ax: Axes, x: str, y: str, title: str = "") -> Axes:
 
 
 def look(number: int) -> dict[str, Any]:
-    """Colour, marker and dashes of the n-th line: no two lines differ by colour alone."""
+    """Colour, marker and dashes of the n-th line: no two lines differ by colour alone, and none hides another."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "marker": MARKERS[number % len(MARKERS)],
+        "markersize": 5,
+        "markerfacecolor": "none",
         "linestyle": DASHES[(number // len(COLOURS) + number) % len(DASHES)],
     }
 
 
-def layers_colours(count: int) -> list[tuple[float, float, float, float]]:
-    """From dark (first site) to light (last)."""
+def plain_look() -> dict[str, Any]:
+    """Of what others are compared with."""
+    return {"color": GREY, "linestyle": "--", "marker": "."}
+
+
+def below(ax: Axes, columns: int = 2) -> None:
+    """A legend under the axes, where it covers nothing."""
+    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns)
+
+
+def layers_look(count: int) -> list[dict[str, Any]]:
+    """One line a layer: looks of their own, or from dark to light where there are many."""
+    if count <= len(COLOURS):
+        return [{**look(number), "marker": ""} for number in range(count)]
     scale = _scale("viridis")
-    return [scale(0.9 * index / max(1, count - 1)) for index in range(count)]
+    return [
+        {"color": scale(0.2 + 0.6 * index / (count - 1)), "linestyle": DASHES[index % len(DASHES)]}
+        for index in range(count)
+    ]
 
 
 def diverging() -> Colormap:
-    """Orange below zero, pale at it, blue above."""
+    """Orange below zero, nothing at it, blue above, so that it goes with any background."""
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list("gates", [ORANGE, "#f4f1ec", BLUE])
+    ends = [(0.0, f"{ORANGE}c8"), (0.5, f"{ORANGE}08"), (0.5, f"{BLUE}08"), (1.0, f"{BLUE}c8")]
+    return LinearSegmentedColormap.from_list("gates", ends)
 
 
 def _scale(name: str) -> Colormap:
     from matplotlib import colormaps
 
     return colormaps[name]
+
+
+def ink() -> str:
+    """The colour of text, for marks."""
+    from matplotlib import rcParams
+
+    return str(rcParams["text.color"])
 
 
 def nothing(what: str, where: object) -> AttentrimError:

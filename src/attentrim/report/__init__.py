@@ -9,12 +9,13 @@ It needs no network and no server. Importing this package imports neither torch 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import AttentrimError, MissingExtraError
 from ..plots.points import RESULTS
-from ..recorded import Recorded
+from ..recorded import CONFIG, HISTORY, METRICS, PLAN, Recorded
 
 __all__ = ["write_report"]
 
@@ -34,7 +35,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> list[Recorded]:
 
     found, compared = _read(runs)
     page = run_page(found[0]) if len(found) == 1 and compared is None else comparison_page(found, compared)
-    Path(out).write_text(page, encoding="utf-8")
+    Path(out).write_bytes(page.encode("utf-8", "replace"))  # half of a pair of surrogates is no text
     return found
 
 
@@ -42,22 +43,26 @@ def _read(runs: Sequence[str | Path]) -> tuple[list[Recorded], Path | None]:
     """The runs, and the comparison that they are all of, if they are."""
     if not runs:
         raise AttentrimError("There is no run to report on.")
-    places: list[Path] = []
-    for run in map(Path, runs):
-        if (run / RESULTS).is_file():
-            inside = sorted(
-                place for place in run.glob("*/seed-*") if any((place / name).is_file() for name in _SIGNS)
-            )
-            if not inside:
-                raise AttentrimError(f"{run} is a comparison without runs.")
-            places += inside
-        else:
-            places.append(run)
-    whole = Path(runs[0]) if len(runs) == 1 and (Path(runs[0]) / RESULTS).is_file() else None
-    unique = list(dict.fromkeys(place.resolve() for place in places))
-    if len(unique) < len(places):
+    inside = {Path(run): _runs_in(Path(run)) for run in runs}
+    places = [place for run in map(Path, runs) for place in (inside[run] or [run])]
+    if len({place.resolve() for place in places}) < len(places):
         raise AttentrimError("A run is named twice.")
+    whole = Path(runs[0]) if len(runs) == 1 and inside[Path(runs[0])] else None
     return [Recorded.read(place) for place in places], whole
 
 
-_SIGNS = ("history.jsonl", "metrics.json", "config.yaml")
+def _runs_in(directory: Path) -> list[Path]:
+    """The runs of a comparison, also of one that was stopped; none where the directory is a run itself."""
+    if _is_run(directory):
+        return []
+    found = sorted(place for place in directory.glob("*/seed-*") if _is_run(place))
+    try:
+        results = json.loads((directory / RESULTS).read_text(encoding="utf-8"))
+        named = [directory / run["name"] / f"seed-{run['seed']}" for run in results["runs"] if run["error"] is None]
+    except (OSError, ValueError, KeyError, TypeError):
+        return found
+    return [place for place in named if place in found] or found  # not those of an earlier comparison
+
+
+def _is_run(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in (HISTORY, METRICS, CONFIG, PLAN))

@@ -6,76 +6,114 @@ import json
 import shlex
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .. import __version__, plots
 from ..bench.rows import measured_pairs
+from ..errors import AttentrimError
 from ..plots.points import RESULTS, Points, read_points
-from ..recorded import Recorded
+from ..recorded import Recorded, entries
 from .figures import Figure, Numbers, figure, present, short
 from .render import render
 
 MOST_LINES, MOST_MAPS = 8, 24
 SAME_BY_NATURE = ("output_dir", "seed", "data_seed", "no_bench")
 """Settings that tell runs apart without saying anything."""
+ALIKE = ("task", "train_file", "dataset", "model", "learning_rate", "per_device_train_batch_size")
+"""Settings in which runs must agree for their difference to be that of their methods."""
+COLUMNS = (
+    *("run", "method", "seed", "task", "metric", "value", "heads kept", "uniform layers"),
+    *("parameters", "times as fast", "steps", "seconds"),
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run under the name that it has among others."""
+
+    entry: str
+    run: Recorded
+
+    @property
+    def label(self) -> str:
+        place = self.run.path.resolve().name
+        return f"{self.entry}, {place}" if place.startswith("seed-") else self.entry
 
 
 def comparison_page(runs: Sequence[Recorded], compared: Path | None) -> str:
     """`compared`: the directory of `attentrim compare` that all of the runs are from."""
-    results = _results(compared) if compared else None
-    points = read_points(results or runs)
-    whole: Mapping[str, Any] = results or {}
-    title = " and ".join(dict.fromkeys(f"{run.model} on {run.task}" for run in runs if run.metrics)) or "Several runs"
-    ended = [run for run in runs if run.metrics]
+    missing: list[str] = []
+    results = _results(compared, missing) if compared else None
+    entered = [Compared(name, run) for name, run in zip(entries(runs), runs, strict=True)]
+    ended = [one for one in entered if one.run.metrics]
+    points, reason = _points(results, runs)
+    missing += [f"{one.label}: {sentence}" for one in entered for sentence in one.run.missing]
+    failed = [run for run in (results or {}).get("runs", []) if run["error"]]
+    titles = dict.fromkeys(f"{one.run.model} on {one.run.task}" for one in ended)
     return render(
         "comparison.html",
         version=__version__,
-        title=f"{title}: {len(runs)} runs compared",
-        about=whole.get("about") or "",
-        lead=_lead(points, ended, whole),
-        missing=[f"{_label(run)}: {sentence}" for run in runs for sentence in run.missing]
-        + [
-            f"{run['name']}, seed {run['seed']} failed: {run['error']}"
-            for run in whole.get("runs", [])
-            if run["error"]
-        ],
-        summary=_summary(points, whole),
+        title=f"{' and '.join(titles) or 'Several runs'}: {len(runs)} runs compared",
+        about=(results or {}).get("about") or "",
+        lead=reason if points is None else _lead(points, ended, fair=results is not None),
+        missing=[f"{run['name']}, seed {run['seed']} failed: {run['error']}" for run in failed] + missing,
+        summary=None if points is None else _summary(points, results or {}),
         columns=COLUMNS,
-        rows=[_row(run) for run in runs],
-        figures=_figures(points, ended, results or runs),
+        rows=[_row(one) for one in entered],
+        figures=[] if points is None else _figures(points, ended, results or runs),
         maps=_maps(ended),
-        settings=_settings(runs),
-        command=shlex.join(["attentrim", "report", *(f"--run={run}" for run in _named(runs, compared))]),
+        settings=_settings(entered),
+        command=shlex.join(["attentrim", "report", *(f"--run={place}" for place in _places(runs, compared))]),
     )
 
 
-def _results(directory: Path) -> dict[str, Any]:
-    return dict(json.loads((directory / RESULTS).read_text(encoding="utf-8")))
+def _results(directory: Path, missing: list[str]) -> dict[str, Any] | None:
+    """What the comparison found; None, and why, where it was stopped before it wrote that."""
+    try:
+        return dict(json.loads((directory / RESULTS).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        missing.append(f"There is no {RESULTS} that can be read: the comparison has not ended.")
+        return None
 
 
-def _named(runs: Sequence[Recorded], compared: Path | None) -> list[str]:
+def _points(results: Mapping[str, Any] | None, runs: Sequence[Recorded]) -> tuple[Points | None, str]:
+    """The runs as points, or why they cannot be compared."""
+    tasks = dict.fromkeys(run.task for run in runs if run.metrics)
+    if len(tasks) > 1:
+        return None, f"These runs are of different tasks ({', '.join(tasks)}): their figures are not for comparing."
+    try:
+        points = read_points(results or runs)
+    except AttentrimError as error:
+        return None, str(error)
+    return (points, "") if points.points else (None, "None of these runs has a result.")
+
+
+def _places(runs: Sequence[Recorded], compared: Path | None) -> list[str]:
     return [str(compared)] if compared else [str(run.path) for run in runs]
 
 
-def _label(run: Recorded) -> str:
-    return run.entry if run.entry == run.path.resolve().name else f"{run.entry}, {run.path.resolve().name}"
-
-
-def _lead(points: Points, ended: Sequence[Recorded], whole: Mapping[str, Any]) -> str:
-    if not points.points:
-        return "None of these runs has a result."
-    higher = whole.get("higher_is_better", True)
-    best = (max if higher else min)(points.points, key=lambda point: point.mean)
+def _lead(points: Points, ended: Sequence[Compared], fair: bool) -> str:
+    best = (max if points.higher_is_better else min)(points.points, key=lambda point: point.mean)
     text = f"The best {points.metric} is {best.mean:.4f}, by {best.name}"
-    text += f" ({best.sparsity:.0%} of the heads removed)." if best.sparsity else "."
-    base = next((point for point in points.points if point.name == points.baseline), None)
+    text += f" ({best.gone:.0%} of the heads gone)." if best.gone else "."
+    base = points.base
     if base is not None and base is not best:
-        text += f" {base.name}, with all heads, has {base.mean:.4f}."
+        text += f" The baseline, {base.name}, has {base.mean:.4f}."
     few = min(len(point.values) for point in points.points)
     if few < 3:
         text += f" With {few} seed{'s' * (few > 1)} a difference may be chance."
+    differing = [] if fair else _unlike(ended)
+    if differing:
+        text += f" The runs were not trained alike ({', '.join(differing)} differ): this compares runs, not methods."
     return text
+
+
+def _unlike(ended: Sequence[Compared]) -> list[str]:
+    """In what the training of runs differs, beside the method."""
+    found = [name for name in ALIKE if len({str(one.run.config.get(name)) for one in ended if one.run.config}) > 1]
+    return [*found, *(["steps"] if len({one.run.last_step for one in ended}) > 1 else [])]
 
 
 def _summary(points: Points, whole: Mapping[str, Any]) -> Numbers:
@@ -90,72 +128,59 @@ def _summary(points: Points, whole: Mapping[str, Any]) -> Numbers:
                 point.name,
                 f"{point.mean:.4f}" + (f" ± {point.sd:.4f}" if len(point.values) > 1 else ""),
                 str(len(point.values)),
-                f"{point.sparsity:.1%}",
+                f"{point.gone:.1%}",
                 "" if known.get("difference") is None else f"{known['difference']:+.4f}",
                 "" if not interval else f"{interval[0]:+.4f} to {interval[1]:+.4f}",
             ]
         )
-    names = ["run", f"{points.metric} (mean ± sd)", "seeds", "heads removed"]
+    names = ["run", f"{points.metric} (mean ± sd)", "seeds", "heads gone"]
     if any(row[4] for row in rows):
         return Numbers([*names, f"against {points.baseline}", "95% interval"], rows)
     return Numbers(names, [row[:4] for row in rows])
 
 
-COLUMNS = (
-    "run",
-    "method",
-    "seed",
-    "metric",
-    "value",
-    "heads kept",
-    "uniform",
-    "parameters",
-    "times as fast",
-    "seconds",
-)
-
-
-def _row(run: Recorded) -> list[str]:
-    metrics = run.metrics
+def _row(one: Compared) -> list[str]:
+    run, metrics = one.run, one.run.metrics
     pairs = measured_pairs(run.bench)
     return [
-        _label(run),
+        one.label,
         run.method,
         "" if run.seed is None else str(run.seed),
+        run.task,
         str(metrics.get("metric", "")),
         f"{metrics['value']:.4f}" if metrics else "no result",
         f"{sum(run.plan.heads_kept)} of {run.plan.heads_total}" if run.plan is not None else "",
         str(len(run.plan.uniform)) if run.plan is not None else "",
         f"{metrics['parameters']:,}" if "parameters" in metrics else "",
         f"{pairs[0][1]['speedup']:.2f}" if pairs else "",
+        str(run.last_step) if run.history else "",
         short(round(metrics["train_seconds"])) if "train_seconds" in metrics else "",
     ]
 
 
-def _figures(points: Points, ended: Sequence[Recorded], source: Any) -> list[Figure]:
+def _figures(points: Points, ended: Sequence[Compared], source: Any) -> list[Figure]:
     return present([_against_sparsity(points, source), _by_epoch(ended), *_sweeps(points, source)])
 
 
 def _against_sparsity(points: Points, source: Any) -> Figure | None:
-    if not any(point.sparsity for point in points.points):
+    if not any(point.gone for point in points.points):
         return None
-    ordered = sorted(points.points, key=lambda point: point.sparsity)
-    words = "; ".join(f"{point.name}: {point.mean:.4f} with {point.sparsity:.0%} removed" for point in ordered) + "."
-    rows = [[point.name, f"{point.sparsity:.1%}", f"{point.mean:.4f}", f"{point.sd:.4f}"] for point in ordered]
-    numbers = Numbers(["run", "heads removed", points.metric, "sd"], rows)
+    ordered = sorted(points.points, key=lambda point: point.gone)
+    words = "; ".join(f"{point.name}: {point.mean:.4f} with {point.gone:.0%} gone" for point in ordered) + "."
+    rows = [[point.name, f"{point.gone:.1%}", f"{point.mean:.4f}", f"{point.sd:.4f}"] for point in ordered]
+    numbers = Numbers(["run", "heads gone", points.metric, "sd"], rows)
     title = f"{points.metric} against heads removed"
     return figure(title, lambda ax: plots.metric_against_sparsity(source, ax), words, numbers)
 
 
-def _by_epoch(ended: Sequence[Recorded]) -> Figure | None:
+def _by_epoch(ended: Sequence[Compared]) -> Figure | None:
     """One line an entry, that of its first seed."""
     firsts: dict[str, Recorded] = {}
-    for run in ended:
-        metric = run.metrics["metric"]
-        if run.curve(f"eval_{metric}")[0] and (run.entry not in firsts):
-            firsts[run.entry] = run
+    for one in ended:
+        if one.run.curve(f"eval_{one.run.metrics['metric']}")[0]:
+            firsts.setdefault(one.entry, one.run)
     shown = dict(list(firsts.items())[:MOST_LINES])
-    if not shown or len({run.metrics["metric"] for run in shown.values()}) > 1:
+    if not shown:
         return None
     metric = next(iter(shown.values())).metrics["metric"]
     last = {name: run.curve(f"eval_{metric}")[1][-1] for name, run in shown.items()}
@@ -170,7 +195,6 @@ def _by_epoch(ended: Sequence[Recorded]) -> Figure | None:
 def _sweeps(points: Points, source: Any) -> list[Figure | None]:
     """A figure for each setting that three or more entries of a method give different numbers."""
     found = []
-    methods = {point.method for point in points.points}
     names = dict.fromkeys(name for point in points.points for name in (point.settings.get("method_config") or {}))
     for name in names:
         values = {point.settings.get(name) for point in points.points if _is_number(point.settings.get(name))}
@@ -181,7 +205,7 @@ def _sweeps(points: Points, source: Any) -> list[Figure | None]:
             for point in points.points
             if _is_number(point.settings.get(name))
         }
-        if len(values) < 3 or len(others) > 1 or not methods or name == "target_sparsity":
+        if len(values) < 3 or len(others) > 1 or name == "target_sparsity":
             continue
         swept = sorted(
             (point for point in points.points if _is_number(point.settings.get(name))),
@@ -202,36 +226,40 @@ def _is_number(value: Any) -> bool:
     return not isinstance(value, bool)
 
 
-def _maps(ended: Sequence[Recorded]) -> list[Figure]:
-    """The heads that each entry kept, over its seeds."""
+def _maps(ended: Sequence[Compared]) -> list[Figure]:
+    """The heads that each entry kept, over its seeds; nothing of those that kept all."""
     by_entry: dict[str, list[Recorded]] = {}
-    for run in ended:
-        if run.plan:
-            by_entry.setdefault(run.entry, []).append(run)
+    for one in ended:
+        if one.run.plan:
+            by_entry.setdefault(one.entry, []).append(one.run)
     return present([_map(name, found) for name, found in list(by_entry.items())[:MOST_MAPS]])
 
 
 def _map(name: str, runs: Sequence[Recorded]) -> Figure | None:
     plans = [run.plan for run in runs if run.plan]
     kept = [statistics.fmean(column) for column in zip(*(plan.heads_kept for plan in plans), strict=False)]
-    words = "Heads kept by site: " + ", ".join(short(count) for count in kept)
+    words = "Heads kept by layer: " + ", ".join(short(count) for count in kept)
     if len(plans) == 1:
-        return figure(name, lambda ax: plots.head_map(plans[0], ax), f"{words}.", size=(4.2, 2.6))
+        return figure(name, lambda ax: plots.head_map(plans[0], ax), f"{words}.")
     words += f", the mean over {len(plans)} seeds. Darker squares were kept by more of them."
-    return figure(name, lambda ax: plots.kept_by_seeds(plans, ax), words, size=(4.2, 2.6))
+    return figure(name, lambda ax: plots.kept_by_seeds(plans, ax), words)
 
 
-def _settings(runs: Sequence[Recorded]) -> Numbers | None:
-    """What was set differently, one column an entry."""
-    flat = {run.entry: _flat(run.config) for run in runs if run.config}
+def _settings(entered: Sequence[Compared]) -> tuple[Numbers | None, Numbers | None]:
+    """What was set differently, one column an entry; and what only one of them has."""
+    flat = {one.entry: _flat(one.run.config) for one in entered if one.run.config}
     names = dict.fromkeys(name for settings in flat.values() for name in settings if name not in SAME_BY_NATURE)
-    differing = [name for name in names if len({settings.get(name, "") for settings in flat.values()}) > 1]
-    if not differing:
-        return None
-    rows = [[name, *(settings.get(name, "") for settings in flat.values())] for name in differing]
-    return Numbers(["", *flat], rows)
+    differing = [name for name in names if len({settings.get(name) for settings in flat.values()}) > 1]
+    shared = [name for name in differing if sum(name in settings for settings in flat.values()) > 1]
+
+    def table(wanted: Sequence[str]) -> Numbers | None:
+        rows = [[name, *(settings.get(name, "-") for settings in flat.values())] for name in wanted]
+        return Numbers(["", *flat], rows) if rows else None
+
+    return table(shared), table([name for name in differing if name not in shared])
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, str]:
     found = {name: str(value) for name, value in config.items() if name != "method_config"}
-    return found | {f"{name} (method)": str(value) for name, value in (config.get("method_config") or {}).items()}
+    method = config.get("method_config") or {}
+    return found | {f"{name} (method)": "not set" if value is None else str(value) for name, value in method.items()}

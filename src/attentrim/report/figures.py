@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError
+from ..plots.style import BLUE, BROWN, GREEN, GREY, ORANGE, PINK, SKY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 INK, PAPER = "#010203", "#fdfcfb"
 """Stand for the page's own colours, which differ by day and by night."""
 MOST_ROWS = 16
-SIZE = (4.6, 2.9)
+SIZE = (3.7, 2.8)
+"""Inches: about the width of a phone, so that text keeps its size."""
+COLOURS = {BLUE: "blue", ORANGE: "orange", GREEN: "green", PINK: "pink", SKY: "sky", BROWN: "brown", GREY: "grey"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def figure(
         "svg.fonttype": "none",
         "svg.hashsalt": title,
         "font.family": "sans-serif",
-        "font.size": 9,
+        "font.size": 10,
+        "legend.fontsize": 9,
         "text.parse_math": False,  # names with dollar signs are names
         "axes.edgecolor": INK,
         "axes.labelcolor": INK,
@@ -83,7 +86,9 @@ def _for_page(svg: str, title: str, words: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
     svg = svg.replace(INK, "var(--ink)").replace(PAPER, "var(--paper)")
-    svg = re.sub(r"font: ([0-9.]+)px '[^;\"]*", r"font: \1px var(--font)", svg)
+    for colour, name in COLOURS.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    svg = re.sub(r"(font(?:-family)?: (?:[0-9.]+px )?)'[^;\"]*", r"\1var(--font)", svg)
     return re.sub(r"<svg ", f'<svg role="img" aria-label="{escape(title)}: {escape(words)}" ', svg, count=1)
 
 
@@ -91,10 +96,18 @@ def curve_words(name: str, places: Sequence[float], values: Sequence[float], alo
     """'loss: 0.69 at step 10, 0.31 at step 400; lowest 0.30 at step 390.'"""
     if not values:
         return ""
+    last = len(values) - 1
     low = min(range(len(values)), key=values.__getitem__)
     high = max(range(len(values)), key=values.__getitem__)
-    said = [f"{short(values[index])} at {along} {short(places[index])}" for index in (0, -1, low, high)]
-    return f"{name}: {said[0]}, {said[1]}; lowest {said[2]}, highest {said[3]}."
+
+    def at(index: int) -> str:
+        return f"{short(values[index])} at {along} {short(places[index])}"
+
+    ends = [at(0)] if not last else [at(0), at(last)]
+    extremes = [
+        f"{word} {at(index)}" for word, index in (("lowest", low), ("highest", high)) if index not in (0, last)
+    ]
+    return f"{name}: {', '.join(ends)}{'; ' if extremes else ''}{', '.join(extremes)}."
 
 
 def curve_numbers(
@@ -121,9 +134,3 @@ def short(value: float | None) -> str:
 
 def present(figures: Iterable[Figure | None]) -> list[Figure]:
     return [entry for entry in figures if entry is not None]
-
-
-def quietly(get: Callable[[], Any], default: Any) -> Any:
-    with suppress(AttentrimError):
-        return get()
-    return default

@@ -44,6 +44,7 @@ def run_page(run: Recorded) -> str:
         removed=removed_heads(run),
         sizes=_sizes(run),
         speeds=_speeds(run),
+        check=_check(run),
         place=_place(run.bench.get("machine") or {}),
         machine=_machine(run.metrics.get("measured_with") or {}),
         metrics=[(name, f"{value:.6g}") for name, value in sorted((run.metrics.get("metrics") or {}).items())],
@@ -72,25 +73,41 @@ def _lead(run: Recorded) -> str:
         where = f" The last recorded step is {run.last_step}." if run.history else ""
         return f"This run has no result: it was stopped early, or its evaluation failed.{where}"
     metrics = run.metrics
-    result = f"On {metrics['examples']:,} examples of {run.task}, {metrics['metric']} is {metrics['value']:.4f}"
-    before = metrics.get("before")
-    if before and before.get("value") is not None:
-        result += f"; for {before['of']} it was {before['value']:.4f}"
-    if run.plan is None or not run.plan:
-        return f"{run.model} keeps all of its attention. {result}."
-    gone = [f"{run.plan.heads_removed} of {run.plan.heads_total} attention heads"] if run.plan.heads else []
-    if run.plan.uniform:
-        gone.append(f"the attention of {len(run.plan.uniform)} of {len(run.plan.sites)} layers")
-    verb = "have been taken out of" if metrics.get("trimmed") else "are switched off in"
-    masked = metrics.get("masked_value")
-    same = ""
-    if metrics.get("trimmed") and masked is not None:
-        same = (
-            " Before they were taken out, switched off only, it was "
-            f"{'the same' if math.isclose(masked, metrics['value'], abs_tol=5e-5) else f'{masked:.4f}'}."
-        )
-    text = f"{' and '.join(gone)} {verb} {run.model}. {result}.{same}"
-    return text[:1].upper() + text[1:]
+    result = f"On {metrics['examples']:,} validation examples of {run.task} its {metrics['metric']} is"
+    result += f" {metrics['value']:.4f}"
+    for _, after in measured_pairs(run.bench)[:1]:
+        fewer = 1 - run.bench["parameters"] / run.bench["parameters_against"]
+        result += f"; it runs {after['speedup']:.2f} times as fast"
+        result += f" and has {fewer:.1%} fewer parameters"
+    known = metrics.get("before") or {}
+    if known.get("value") is not None:
+        reference = f" For {known['of']} it was {known['value']:.4f}."
+    elif run.plan:
+        reference = " No unpruned model was measured beside it, so what the removal cost is not known."
+    else:
+        reference = ""
+    return f"{_removed(run)} {result}.{reference}"
+
+
+def _removed(run: Recorded) -> str:
+    """What is gone, and how much of that this run did."""
+    if not run.plan:
+        return f"{run.model} keeps all of its attention."
+    plan, found = run.plan, fates(run)
+    heads, layers = plan.heads_removed, len(plan.uniform)
+    by_run = sum(len(fate.removed) for fate in found), sum(fate.uniform and not fate.uniform_before for fate in found)
+    parts = [f"{heads} of {plan.heads_total} attention heads"] if heads else []
+    parts += [f"the attention of {layers} of {len(plan.sites)} layers"] if layers else []
+    gone = " and ".join(parts)
+    verb = "is" if not heads else "are"
+    how = f"{verb} gone from" if run.metrics.get("trimmed") else f"{verb} switched off in"
+    text = f"{gone[:1].upper()}{gone[1:]} {how} {run.model}"
+    if by_run == (0, 0):
+        return f"{text}, all from before this run."
+    if by_run != (heads, layers):
+        here = [f"{by_run[0]} heads"] * bool(by_run[0]) + [f"{by_run[1]} layers"] * bool(by_run[1])
+        return f"{text}: {' and '.join(here)} by this run, the rest before it."
+    return f"{text}."
 
 
 def _tiles(run: Recorded) -> list[dict[str, Any]]:
@@ -102,23 +119,18 @@ def _tiles(run: Recorded) -> list[dict[str, Any]]:
         known = before.get("value")
         note = f"{metrics['value'] - known:+.4f} against {before['of']}" if known is not None else f"seed {run.seed}"
         tiles.append(_tile(metrics["metric"], f"{metrics['value']:.4f}", note, metrics["value"], "value"))
-    if plan:
-        kept = sum(plan.heads_kept)
-        tiles.append(
-            _tile(
-                "attention heads kept",
-                f"{kept} of {plan.heads_total}",
-                f"{plan.sparsity:.1%} removed" + (", more in uniform layers" if plan.uniform else ""),
-                kept,
-                "heads_kept",
-            )
-        )
+    if plan is not None:
+        kept, earlier = sum(plan.heads_kept), sum(len(fate.before) for fate in fates(run))
+        note = f"{plan.sparsity:.1%} removed" if plan.heads else "none removed"
+        note += f", {earlier} of them before this run" if earlier else ""
+        note += f", {plan.heads_total - plan.heads_removed - kept} in uniform layers" if plan.uniform else ""
+        tiles.append(_tile("attention heads kept", f"{kept} of {plan.heads_total}", note, kept, "heads_kept"))
         if plan.uniform:
             tiles.append(
                 _tile(
-                    "layers without attention",
+                    "uniform layers",
                     f"{len(plan.uniform)} of {len(plan.sites)}",
-                    "uniform: an average in place of attention",
+                    "every word looks equally at all words",
                     len(plan.uniform),
                     "uniform_sites",
                 )
@@ -129,19 +141,10 @@ def _tiles(run: Recorded) -> list[dict[str, Any]]:
         tiles.append(
             _tile("parameters", f"{metrics['parameters'] / 1e6:.2f} M", note, metrics["parameters"], "parameters")
         )
-    for before, after in measured_pairs(bench)[:1]:
-        shape = (
-            f"{after['batch']} x {after['length']} tokens on {after['device']}, {before['milliseconds_median']:.3g}"
-        )
-        tiles.append(
-            _tile(
-                "times as fast, measured",
-                f"{after['speedup']:.2f}",
-                f"{shape} → {after['milliseconds_median']:.3g} ms",
-                after["speedup"],
-                "speedup",
-            )
-        )
+    for slow, fast in measured_pairs(bench)[:1]:
+        note = f"{fast['batch']} x {fast['length']} tokens on {fast['device']}: {slow['milliseconds_median']:.3g} → "
+        note += f"{fast['milliseconds_median']:.3g} ms"
+        tiles.append(_tile("speed-up, measured", f"{fast['speedup']:.2f} x", note, fast["speedup"], "speedup"))
     if "train_seconds" in metrics:
         memory = metrics.get("peak_memory_bytes")
         note = f"{memory / 1e9:.1f} GB of memory at most" if memory else ""
@@ -168,6 +171,10 @@ def _remarks(run: Recorded) -> list[str]:
     remarks = []
     if "rewarded_on" in run.metrics:
         remarks.append(f"Rewarded on {run.metrics['rewarded_on']}.")
+    if run.metrics.get("metric") == "matthews" and run.metrics["value"] == 0:
+        remarks.append(
+            "A Matthews correlation of 0 is what guessing gives: the model may put every example into one class."
+        )
     if run.plan and run.metrics and not run.metrics.get("trimmed"):
         remarks.append("The checkpoint has its full shape: what the plan removes is still in it (--no_trim).")
     load, cores = (run.bench.get("machine") or {}).get("load"), (run.bench.get("machine") or {}).get("cores")
@@ -197,7 +204,7 @@ def _curve(run: Recorded, name: str, title: str) -> Figure | None:
     steps, values = run.curve(name)
     if len(steps) < 2:
         return None
-    words = curve_words(name, steps, values)
+    words = curve_words(title, steps, values)
     numbers = curve_numbers("step", [name], steps, [values])
     return figure(title, lambda ax: plots.training_curve(run, name, ax), words, numbers)
 
@@ -219,14 +226,14 @@ def _by_layer(run: Recorded) -> Figure | None:
         return None
     changed = run.attention_changed()
     most = max(changed, key=changed.__getitem__) if changed else None
-    words = "Heads kept by site: " + ", ".join(map(str, run.plan.heads_kept)) + "."
+    words = "Heads kept by layer: " + ", ".join(map(str, run.plan.heads_kept)) + "."
     if most is not None:
-        words += f" The attention of kept heads changed most at site {most} (1 - cosine {changed[most]:.2f})."
+        words += f" The attention of kept heads changed most in layer {most} (1 - cosine {changed[most]:.2f})."
     rows = [
         [str(index), f"{kept} of {run.plan.sites[index].heads}", short(changed.get(index))]
         for index, kept in enumerate(run.plan.heads_kept)
     ]
-    numbers = Numbers(["site", "heads kept", "attention changed (1 - cosine)"], rows)
+    numbers = Numbers(["layer", "heads kept", "attention changed (1 - cosine)"], rows)
     return figure(
         "Heads kept and attention changed, by layer", lambda ax: plots.heads_by_layer(run, ax), words, numbers
     )
@@ -238,8 +245,8 @@ def _over_training(run: Recorded) -> Figure | None:
     first, last = run.gates[0], run.gates[-1]
     fewest = min(run.gates, key=lambda gates: gates.count)
     words = (
-        f"Open gates: {first.count} at step {first.step}, {last.count} at step {last.step}, at least {fewest.count} "
-        f"(step {fewest.step})."
+        f"Open gates: {first.count} at step {first.step}, {last.count} at step {last.step}; fewest {fewest.count}, "
+        f"first at step {fewest.step}."
     )
     numbers = Numbers(["step", "open gates"], thinned([[str(gates.step), str(gates.count)] for gates in run.gates]))
     return figure(
@@ -282,15 +289,29 @@ def _latency(run: Recorded) -> Figure | None:
 # Tables
 
 
-def _sizes(run: Recorded) -> list[tuple[str, str, str]]:
-    bench = run.bench
-    units = {"heads": 1, "parameters": 1, "bytes": 1, "flops": 1}
-    names = {"flops": f"FLOPs (1 x {bench.get('flops_length')} tokens)"}
-    return [
-        (names.get(name, name), f"{bench[f'{name}_against']:,}", f"{bench[name]:,}")
-        for name in units
-        if bench.get(name) is not None and bench.get(f"{name}_against") is not None
-    ]
+UNITS = {"heads": (1, "{:.0f}"), "parameters": (1, "{:,.0f}"), "bytes": (1e6, "{:.1f} MB"), "flops": (1e9, "{:.2f} G")}
+
+
+def _sizes(run: Recorded) -> list[tuple[str, str, str, str]]:
+    bench, rows = run.bench, []
+    names = {"bytes": "size", "flops": f"FLOPs (1 x {bench.get('flops_length')} tokens)"}
+    for name, (unit, shape) in UNITS.items():
+        before, after = bench.get(f"{name}_against"), bench.get(name)
+        if before and after is not None:
+            cells = (shape.format(before / unit), shape.format(after / unit), f"{after / before - 1:+.1%}")
+            rows.append((names.get(name, name), *cells))
+    return rows
+
+
+def _check(run: Recorded) -> str:
+    """That taking heads out changed nothing."""
+    masked = run.metrics.get("masked_value")
+    if not run.metrics.get("trimmed") or masked is None or not run.plan:
+        return ""
+    metric = run.metrics["metric"]
+    if math.isclose(masked, run.metrics["value"], abs_tol=5e-5):
+        return f"Check: with the attention switched off rather than cut out, {metric} is the same ({masked:.4f})."
+    return f"With the attention switched off rather than cut out, {metric} was {masked:.4f}."
 
 
 def _speeds(run: Recorded) -> list[tuple[str, str, str, str]]:
@@ -328,10 +349,18 @@ def _head_map(run: Recorded) -> dict[str, Any]:
             "removed": [*fate.removed, *fate.before],
             "before": list(fate.before),
             "uniform": fate.uniform,
+            "uniformBefore": fate.uniform_before,
         }
         for fate in found
     ] or [
-        {"path": f"site {index}", "heads": width, "removed": [], "before": [], "uniform": False}
+        {
+            "path": f"site {index}",
+            "heads": width,
+            "removed": [],
+            "before": [],
+            "uniform": False,
+            "uniformBefore": False,
+        }
         for index, width in enumerate(run.width)
     ]
     gates = thinned(run.gates, MOST_STEPS)

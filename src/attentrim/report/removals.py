@@ -34,6 +34,8 @@ class SiteFate:
     before: tuple[int, ...]
     """Removed already when the run began."""
     uniform: bool
+    uniform_before: bool
+    """Uniform already when the run began."""
     rate: float | None
     """How often the generator dropped its attention, where there was one."""
 
@@ -69,6 +71,7 @@ def fates(run: Recorded) -> list[SiteFate]:
                 tuple(head for head in removed if head in there),
                 tuple(head for head in removed if head not in there),
                 index in plan.uniform or site.uniform,
+                site.uniform or (index in plan.uniform and not there),
                 rates.get(str(index)),
             )
         )

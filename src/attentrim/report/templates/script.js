@@ -24,9 +24,10 @@
   // Head map
 
   const span = Math.max(1e-9, ...data.values.flatMap((row) => row || []).map((value) => Math.abs(value ?? 0)));
+  const highest = Math.max(1e-9, ...data.rates.flat().map((rate) => rate ?? 0));
   const cells = [];
   const valueOf = (site, head, moment) => (data.values[moment] || [])[starts[site] + head] ?? null;
-  const isUniform = (site) => last() && data.sites[site].uniform;
+  const isUniform = (site) => data.sites[site].uniformBefore || (last() && data.sites[site].uniform);
 
   function fate(site, head) {
     const known = data.sites[site];
@@ -43,21 +44,22 @@
   function colour(site, head, how) {
     if (how === "gone") return "";
     const rate = data.rates.length ? data.rates[state.moment][site] : null;
-    if (rate !== null && rate !== undefined) return `color-mix(in srgb, var(--orange) ${Math.round(100 * rate)}%, var(--cell))`;
+    if (rate !== null && rate !== undefined) return `color-mix(in srgb, var(--orange) ${Math.round((75 * rate) / highest)}%, var(--cell))`;
     const value = valueOf(site, head, state.moment);
     if (value === null) return how === "open" ? "color-mix(in srgb, var(--blue) 55%, var(--cell))" : "var(--cell)";
-    const share = Math.round(100 * Math.min(1, Math.abs(value) / span) ** 0.7);
+    const share = Math.round(75 * Math.min(1, Math.abs(value) / span) ** 0.7);
     return `color-mix(in srgb, var(--${value > 0 ? "blue" : "orange"}) ${share}%, var(--cell))`;
   }
 
   function describe(site, head) {
     const how = fate(site, head);
-    const words = { open: "kept", closed: "removed", gone: "removed before this run" };
+    const end = last() && data.finished;
+    const words = { open: end ? "kept" : "open at this step", closed: end ? "removed" : "closed at this step", gone: "removed before this run" };
     const value = valueOf(site, head, state.moment);
     const rate = data.rates.length ? data.rates[state.moment][site] : null;
     let text = `Site ${site}, head ${head}: ${isUniform(site) ? "uniform" : words[how]}`;
     if (value !== null) text += `, ${data.valueName} ${value.toFixed(3)}`;
-    if (rate !== null && rate !== undefined) text += `, dropped ${(100 * rate).toFixed(0)}% of the time`;
+    if (rate !== null && rate !== undefined) text += `, its site's attention is dropped ${Number((100 * rate).toPrecision(2))}% of the time`;
     return text;
   }
 
@@ -88,13 +90,14 @@
       byId("timeline").hidden = false;
       slider.max = data.steps.length - 1;
       slider.value = state.moment;
-      slider.addEventListener("input", () => { state.moment = Number(slider.value); drawMap(); drawStory(); });
+      slider.addEventListener("input", () => { stop(); state.moment = Number(slider.value); drawMap(); drawStory(); });
       byId("play").addEventListener("click", play);
     }
     const sites = byId("site");
-    data.sites.forEach((site, index) => { if (site.heads) sites.append(make("option", { value: index, textContent: `${index} (${site.path})` })); });
-    sites.addEventListener("change", () => select(Number(sites.value), 0));
-    byId("head").addEventListener("change", () => select(state.site, Number(byId("head").value)));
+    data.sites.forEach((site, index) => { if (site.heads) sites.append(make("option", { value: index, textContent: site.path === `site ${index}` ? index : `${index} (${site.path})` })); });
+    const chosen = (site, head) => { select(site, head); byId("said").textContent = byId("story").textContent; };
+    sites.addEventListener("change", () => chosen(Number(sites.value), state.head));
+    byId("head").addEventListener("change", () => chosen(state.site, Number(byId("head").value)));
     drawLegend();
   }
 
@@ -112,20 +115,25 @@
   }
 
   let timer = null;
+  function stop() {
+    clearInterval(timer);
+    timer = null;
+    byId("play").textContent = "Play";
+  }
   function play() {
-    const button = byId("play");
-    const stop = () => { clearInterval(timer); timer = null; button.textContent = "Play"; button.setAttribute("aria-pressed", "false"); };
     if (timer) return stop();
-    if (last()) state.moment = -1;
-    button.textContent = "Pause";
-    button.setAttribute("aria-pressed", "true");
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const stride = calm ? Math.ceil(data.steps.length / 12) : 1;
+    let next = last() ? 0 : state.moment;
+    byId("play").textContent = "Pause";
     timer = setInterval(() => {
-      state.moment += 1;
+      state.moment = Math.min(next, data.steps.length - 1);
+      next += stride;
       byId("step").value = state.moment;
       drawMap();
       drawStory();
-      if (last()) stop();
-    }, Math.max(40, 6000 / data.steps.length));
+      if (last()) { stop(); byId("said").textContent = byId("moment").textContent; }
+    }, calm ? 500 : Math.max(40, 6000 / data.steps.length));
   }
 
   function drawMap() {
@@ -146,7 +154,7 @@
     const output = byId("moment");
     const when = data.steps.length ? `Step ${data.steps[state.moment]}: ` : "";
     const uniform = data.sites.filter((_, site) => isUniform(site)).length;
-    output.textContent = `${when}${open} of ${heads} heads attend${uniform ? `, ${uniform} sites are uniform` : ""}`;
+    output.textContent = `${when}${open} of ${heads} heads ${data.open.length && !last() ? "are open" : "attend"}${uniform ? `, ${uniform} ${uniform > 1 ? "sites are" : "site is"} uniform` : ""}`;
     if (data.recorded > data.steps.length && data.steps.length) output.textContent += ` (${data.steps.length} of ${data.recorded} recorded steps)`;
     byId("step").setAttribute("aria-valuetext", output.textContent);
   }
@@ -159,10 +167,11 @@
       return make("span", {}, box, text);
     };
     const legend = byId("legend");
-    if (data.rates.length) legend.append(entry("var(--orange)", "", "attention dropped often"), entry("var(--cell)", "", "seldom"));
-    else if (data.values.some(Boolean)) legend.append(entry("var(--blue)", "", `${data.valueName} above 0`), entry("var(--orange)", "", "below 0"));
+    const scale = (low, high, name) => make("span", {}, `${low}`, make("i", { className: "scale" }), `${high} ${name}`);
+    if (data.rates.length) legend.append(entry("color-mix(in srgb, var(--orange) 75%, var(--cell))", "", `attention dropped most (${Number((100 * highest).toPrecision(2))}%)`), entry("var(--cell)", "", "never"));
+    else if (data.values.some(Boolean)) legend.append(scale((-span).toFixed(2), span.toFixed(2), data.valueName), make("span", {}, "the lower, the sooner the head goes"));
     else legend.append(entry("color-mix(in srgb, var(--blue) 55%, var(--cell))", "", "kept"));
-    legend.append(entry("var(--cell)", "✕", "removed"));
+    if (data.open.some((signs) => signs.includes("0")) || data.sites.some((site) => site.removed.length > site.before.length)) legend.append(entry("var(--cell)", "✕", "closed; at the end: removed"));
     if (data.sites.some((site) => site.before.length)) {
       const box = entry("none", "✕", "removed before this run");
       box.firstChild.style.border = "1px dashed var(--line)";
@@ -188,7 +197,7 @@
     const { site, head } = state;
     const known = data.sites[site];
     if (!known) return;
-    const lines = [make("p", {}, make("strong", { textContent: describe(site, head) })), make("p", { textContent: known.path })];
+    const lines = [make("p", {}, make("strong", { textContent: describe(site, head) })), ...(known.path === `site ${site}` ? [] : [make("p", { textContent: known.path })])];
     const happened = data.events[`${site},${head}`] || [];
     if (happened.length) {
       const words = happened.slice(0, 12).map(([when, opened]) => `${opened ? "opened again" : "closed"} at step ${when}`);
@@ -205,13 +214,20 @@
     const width = 320, height = 110, left = 40, bottom = 18;
     const known = values.filter((value) => value !== null && value !== undefined);
     const low = Math.min(0, ...known), high = Math.max(0, ...known, low + 1e-6);
-    const x = (moment) => left + (moment / (values.length - 1)) * (width - left - 6);
+    const [start, end] = [data.steps[0], data.steps[data.steps.length - 1]];
+    const along = (when) => left + ((when - start) / Math.max(1, end - start)) * (width - left - 6);
+    const x = (moment) => along(data.steps[moment]);
     const y = (value) => 6 + (1 - (value - low) / (high - low)) * (height - bottom - 12);
     const name = data.rates.length ? "drop probability" : data.valueName;
     const picture = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${name} over steps, from ${known[0].toFixed(3)} to ${known[known.length - 1].toFixed(3)}` });
-    if (data.open.length) values.forEach((_, moment) => {
-      if (data.open[moment][starts[site] + head] === "0") picture.append(draw("rect", { class: "shut", x: x(Math.max(0, moment - 0.5)), y: 4, width: Math.max(1, x(1) - x(0)), height: height - bottom - 8 }));
-    });
+    let shut = null;
+    for (const [when, opened] of [...(data.events[`${site},${head}`] || []), [end, true]]) {
+      if (!opened) shut ??= when;
+      else if (shut !== null) {
+        picture.append(draw("rect", { class: "shut", x: along(shut), y: 4, width: Math.max(1.5, along(when) - along(shut)), height: height - bottom - 8 }));
+        shut = null;
+      }
+    }
     picture.append(draw("line", { class: "axis", x1: left, x2: width - 6, y1: y(0), y2: y(0) }));
     const points = values.map((value, moment) => value === null || value === undefined ? null : `${x(moment).toFixed(1)},${y(value).toFixed(1)}`).filter(Boolean);
     picture.append(draw("polyline", { class: "curve", points: points.join(" ") }));
@@ -254,8 +270,26 @@
     byId("word").addEventListener("change", () => { state.word = Number(byId("word").value); drawAttention(); });
     for (const radio of document.querySelectorAll('input[name="view"]')) radio.addEventListener("change", () => { state.view = radio.value; drawAttention(); });
     fillWords();
-    drawAttention();
-    drawOverview();
+    const [site, head] = mostChanged();
+    select(site, head);
+  }
+
+  function mostChanged() {
+    let best = [state.site, state.head], most = -1;
+    data.sites.forEach((known, site) => {
+      for (const head of kept(known)) {
+        const [before, after] = moments.map(([moment]) => weightsAt(moment, site, head));
+        if (!before || !after || before.rows !== after.rows) continue;
+        let dot = 0, a = 0, b = 0;
+        for (let query = 0; query < before.rows; query++) for (let key = 0; key < before.columns; key++) {
+          const [u, v] = [before.at(query, key), after.at(query, key)];
+          dot += u * v; a += u * u; b += v * v;
+        }
+        const change = 1 - dot / Math.sqrt(a * b || 1);
+        if (change > most) [best, most] = [[site, head], change];
+      }
+    });
+    return best;
   }
 
   function fillWords() {
@@ -285,7 +319,7 @@
 
   function lines(found, tokens, title) {
     const height = 22, width = 360, left = 120, right = 240;
-    const picture = draw("svg", { viewBox: `0 0 ${width} ${height * tokens.length + 6}`, role: "img", "aria-label": `${title}: lines from each word to the words it attends to; the table below says the same` });
+    const picture = draw("svg", { viewBox: `0 0 ${width} ${height * tokens.length + 6}`, role: "img", "aria-label": `${title}: lines from each word to the words it attends to; the table below gives each word's strongest link` });
     for (let query = 0; query < found.rows; query++) {
       if (state.word >= 0 && state.word !== query) continue;
       for (let key = 0; key < found.columns; key++) {
@@ -308,7 +342,7 @@
   function matrix(found, tokens, title) {
     const cell = Math.max(9, Math.min(22, 300 / tokens.length)), margin = 92;
     const size = margin + cell * tokens.length + 4;
-    const picture = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${title}: rows are words that look, columns words that are looked at; the table below says the same` });
+    const picture = draw("svg", { viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": `${title}: rows are words that look, columns words that are looked at; the table below gives each word's strongest link` });
     picture.append(draw("rect", { class: "frame", x: margin, y: margin, width: cell * found.columns, height: cell * found.rows }));
     for (let query = 0; query < found.rows; query++) for (let key = 0; key < found.columns; key++) {
       if (state.word >= 0 && state.word !== query) continue;
@@ -360,7 +394,7 @@
     const canvas = make("canvas", { width: most * (box + gap) * scale, height: data.sites.length * (box + gap) * scale });
     canvas.style.width = `${most * (box + gap)}px`;
     canvas.setAttribute("role", "img");
-    canvas.setAttribute("aria-label", `${title}: the attention of every head, a small square each`);
+    canvas.setAttribute("aria-label", `${title}: the attention of every head, a small square each; choose heads in the head map above`);
     canvas.dataset.moment = moment;
     const brush = canvas.getContext("2d");
     const style = getComputedStyle(document.documentElement);

@@ -1,0 +1,147 @@
+"""What the sections of a model card say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..bench.rows import measured_pairs
+from ..recorded import PLAN, Recorded
+from .names import known_as, trained_with
+
+if TYPE_CHECKING:
+    from ..plan import Plan
+
+
+def title(run: Recorded, base: str | None) -> str:
+    name = known_as(base) if base else run.model
+    if not run.metrics:
+        return f"{name}, trimmed"
+    how = "fine-tuned" if run.method == "none" else f"trained with {run.method}"
+    return f"{name} on {run.task}, {how}"
+
+
+def about(run: Recorded, base: str | None, plan: Plan | None, model: Any) -> str:
+    import torch
+    import transformers
+
+    from ..checkpoint import stored_plan
+
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    versions = f"attentrim {__version__} (transformers {transformers.__version__}, torch {torch.__version__})"
+    earlier = trained_with(base) if base else None
+    start = f" from `{known_as(base)}`" + (f" trained with {earlier}" if earlier else "") if base else ""
+    data = f" on {run.task}" if run.metrics else ""
+    method = run.method if run.metrics else str((plan.made_by if plan else {}).get("method", ""))
+    by = f", method {method}" if method and method != "none" else ""
+    made = f"{'Fine-tuned' if run.metrics else 'Made'}{start}{data} with {versions}{by}."
+    if plan is None or not plan:
+        return f"{made} All attention is kept; {whole:,} parameters."
+    trimmed = stored_plan(model) is not None
+    gone, have = ("are removed", "have") if trimmed else (f"are to be removed ({PLAN})", "are to have")
+    return (
+        f"{made} {plan.heads_removed} of {plan.heads_total} attention heads {gone}, {len(plan.uniform)} of "
+        f"{len(plan.sites)} sites {have} uniform attention; {whole:,} parameters are left."
+    )
+
+
+def loading(model: Any) -> str:
+    from ..checkpoint import stored_plan
+
+    name = type(model).__name__
+    needs = "import attentrim\n" if stored_plan(model) is not None else ""
+    return f"""## Loading
+
+```python
+{needs}from transformers import {name}
+
+model = {name}.from_pretrained("...")
+```"""
+
+
+def heads(plan: Plan | None) -> str | None:
+    if not plan:
+        return None
+    rows = [
+        (index, f"`{site.path}`", _kept(plan, index), ", ".join(map(str, plan.heads.get(index, ()))) or "none")
+        for index, site in enumerate(plan.sites)
+    ]
+    return f"## Heads kept by layer\n\n{_table(('site', 'module', 'heads kept', 'removed'), rows)}"
+
+
+def _kept(plan: Plan, index: int) -> str:
+    if index in plan.uniform or plan.sites[index].uniform:
+        return "uniform"
+    return f"{plan.heads_kept[index]} of {plan.sites[index].heads}"
+
+
+def results(run: Recorded) -> str:
+    metrics, before = run.metrics, run.metrics.get("before") or {}
+    known = before.get("metrics") or {}
+    rows = [
+        (name, *([_number(known.get(name))] if before else []), _number(value))
+        for name, value in metrics["metrics"].items()
+    ]
+    columns = ("metric", *(["before"] if before else []), "after")
+    whose = f' "Before" is {before["of"]}.' if before else " The model that it started from was not trained for this."
+    remark = f" Rewarded on {metrics['rewarded_on']}." if "rewarded_on" in metrics else ""
+    return (
+        f"## Results\n\n{_table(columns, rows)}\n\nOn {metrics['examples']} validation examples of {run.task}, seed "
+        f"{run.seed}.{whose}{remark}"
+    )
+
+
+def seeds(found: Mapping[str, Any]) -> str:
+    rows = [
+        (entry["name"], f"{_number(entry['mean'])} ± {_number(entry['sd'])}", entry["seeds"], _percent(entry))
+        for entry in found["entries"]
+    ]
+    table = _table(("run", found["metric"], "seeds", "heads removed"), rows)
+    interval = found.get("interval")
+    span = f", 95% interval {interval[0]:+.4f} to {interval[1]:+.4f}" if interval else ""
+    difference = found.get("difference")
+    paired = f"\n\nPaired by seed, the difference is {difference:+.4f}{span}." if difference is not None else ""
+    return f"## Over several seeds\n\n{table}{paired}"
+
+
+def _percent(entry: Mapping[str, Any]) -> str:
+    return "" if entry.get("sparsity") is None else f"{entry['sparsity']:.0%}"
+
+
+def speed(bench: Mapping[str, Any]) -> str | None:
+    cells = [
+        (
+            f"{after['batch']} x {after['length']}",
+            f"{after['device']}, {after['dtype']}, {after['backend']}",
+            f"{before['milliseconds_median']:.2f} ms",
+            f"{after['milliseconds_median']:.2f} ms",
+            f"{after['speedup']:.2f}",
+        )
+        for before, after in measured_pairs(bench)
+    ]
+    if not cells:
+        return None
+    machine = bench["machine"]
+    place = ", ".join(dict.fromkeys([*machine.get("gpus", []), str(machine.get("cpu"))]))
+    table = _table(("batch x tokens", "on", "before", "after", "times as fast"), cells)
+    return (
+        f"## Speed\n\n{table}\n\nMedians of {bench['repeats']} repeats, in turn, on {place} ({machine.get('threads')} "
+        f"threads, torch {machine.get('torch')}). Before: {_plain(bench['against'])}."
+    )
+
+
+def _plain(name: str) -> str:
+    """A model by the last part of its name: a card speaks of models, not of someone's disk."""
+    return name if " " in name else known_as(name)
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [list(columns)]
+    lines += [["---"] * len(lines[0])]
+    lines += [[str(cell) for cell in row] for row in rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
