@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as tf
+from recordings import write_run
 
 from attentrim.cli import build_parser
 from attentrim.cli.arguments import read_config, read_method, training_arguments
@@ -171,3 +174,42 @@ def test_run_py_runs_one(tmp_path):
         ("autoattention", 0.5),
     ]
     assert (place / "autoattention" / "seed-0" / "attention.safetensors").is_file()
+
+
+def test_keep_py_keeps_the_runs_that_have_ended(tmp_path):
+    """In a copy of benchmarks/: what is kept goes beside the script."""
+    shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results"))
+    place = tmp_path / "results" / "ours-heads" / "tiny-cola"
+    values = {("dense", 0): 0.5, ("dense-longer", 0): 0.6, ("dense-longer", 1): 0.7, ("hisp-50", 0): 0.4}
+    for (name, seed), value in values.items():
+        run = write_run(
+            place / name / f"seed-{seed}", metrics={"value": value, "measured_with": {"gpus": [], "load": 3}}
+        )
+        settings = {"model": f"{place}/dense/seed-{seed}", "data_dir": "/home/me/CoLA", "method": "none", "seed": seed}
+        (run / "settings.json").write_text(json.dumps(settings))
+    (place / "hisp-80" / "seed-0").mkdir(parents=True)
+    command = [sys.executable, tmp_path / "benchmarks" / "keep.py", place]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "benchmarks" / "results" / "ours-heads" / "tiny-cola.json").read_text()
+    assert "/home" not in text
+    assert str(tmp_path) not in text
+    kept = json.loads(text)
+    assert [(run["name"], run["seed"]) for run in kept["runs"]] == sorted(values, key=lambda key: key[1])
+    assert kept["runs"][1]["settings"]["model"] == "{dense}"
+    found = {entry["name"]: entry for entry in kept["summary"]}
+    assert found["dense-longer"]["mean"] == pytest.approx(0.65)
+    assert found["hisp-50"]["difference"] == pytest.approx(-0.2)
+    assert (kept["model"], kept["baseline"], kept["seeds"]) == ("tiny", "dense-longer", [0, 1])
+    assert "load" not in kept["measured_with"]
+
+
+def test_kept_results_are_of_experiments_that_exist_and_name_no_machine():
+    for file in (BENCHMARKS / "results").glob("*/*.json"):
+        kept = json.loads(file.read_text())
+        names = {entry.name for entry in experiment_of(file.parent.name).entries}
+        assert {run["name"] for run in kept["runs"]} <= names
+        assert not re.search(r'"/(root|home|work|tmp)', file.read_text())
+        for entry in kept["summary"]:
+            values = [run["value"] for run in kept["runs"] if run["name"] == entry["name"]]
+            assert entry["mean"] == pytest.approx(sum(values) / len(values))

@@ -113,7 +113,7 @@ def test_the_notebook_runs_from_a_model_to_a_report(tmp_path):
     notebook = nbformat.read(NOTEBOOK, 4)
     sources = "\n".join(cell.source for cell in notebook.cells)
     for long, short in (
-        ("max_steps=600", "max_steps=6"),
+        ("max_steps=800", "max_steps=6"),
         ("eval_steps=100", "eval_steps=3"),
         ("count=504", "count=48"),
     ):

@@ -1,0 +1,81 @@
+"""Keep what a comparison found, finished or not, as one typed file under benchmarks/results.
+
+    python benchmarks/keep.py results/ours-layers/mpnet-base-cola
+
+The file is what `compare` writes as results.json, of the runs that have ended, without the paths of the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from attentrim.cli.arguments import read_config
+from attentrim.compare.experiment import Entry, Experiment
+from attentrim.compare.results import as_json, summarise
+from attentrim.compare.runs import METRICS, SETTINGS, Outcome, Run
+from attentrim.errors import AttentrimError
+from attentrim.run_files import write_json
+from attentrim.tasks.metrics import LOWER_IS_BETTER
+
+HERE = Path(__file__).parent
+
+
+def outcomes_in(directory: Path, order: list[str]) -> list[Outcome]:
+    """Of the runs that have ended, seed by seed, in the order of the config."""
+    found = []
+    for file in directory.glob(f"*/seed-*/{METRICS}"):
+        place = file.parent
+        settings = _without_paths(json.loads((place / SETTINGS).read_text()), directory)
+        run = Run(Entry(place.parent.name, settings), int(place.name.removeprefix("seed-")), place, settings)
+        found.append(Outcome(run, json.loads(file.read_text())))
+    names = {name: place for place, name in enumerate(order)}
+    return sorted(found, key=lambda outcome: (outcome.run.seed, names.get(outcome.run.entry.name, len(names))))
+
+
+def _without_paths(value: Any, directory: Path) -> Any:
+    """Runs of the same comparison by their names, models and data by the last part of theirs."""
+    if isinstance(value, dict):
+        return {name: _without_paths(inner, directory) for name, inner in value.items()}
+    if not isinstance(value, str) or not value.startswith("/"):
+        return value
+    parts = Path(value).parts
+    return f"{{{parts[-2]}}}" if parts[-1].startswith("seed-") else parts[-1]
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path, help="what --output_dir was: .../EXPERIMENT/MODEL-TASK")
+    directory = parser.parse_args(words).directory
+    name = directory.resolve().parent.name
+    config = read_config(str(HERE / name / "config.yaml"))
+    outcomes = outcomes_in(directory, list(config.get("runs", {})))
+    if not outcomes:
+        raise AttentrimError(f"{directory} holds no run that has ended.")
+    entries = {outcome.run.entry.name: outcome.run.entry for outcome in outcomes}
+    seeds = tuple(dict.fromkeys(outcome.run.seed for outcome in outcomes))
+    # references between runs were checked when they ran
+    plain = tuple(Entry(entry.name, {"method": entry.settings.get("method", "none")}) for entry in entries.values())
+    baseline = config.get("baseline", "dense")
+    experiment = Experiment(plain, seeds, baseline if baseline in entries else None, config["about"])
+    first = outcomes[0].result
+    facts = {
+        "model": directory.resolve().name.rpartition("-")[0],
+        **{key: first[key] for key in ("task", "metric", "examples")},
+        "higher_is_better": first["metric"] not in LOWER_IS_BETTER,
+        "measured_with": {key: value for key, value in first["measured_with"].items() if key != "load"},
+    }
+    out = HERE / "results" / name / f"{directory.resolve().name}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_json(out, as_json(experiment, outcomes, facts, summarise(experiment, outcomes)))
+    print(f"{out.relative_to(HERE.parent)}: {len(outcomes)} runs, {len(entries)} entries, seeds {list(seeds)}")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except AttentrimError as error:
+        sys.exit(f"keep.py: error: {error}")
