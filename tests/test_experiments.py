@@ -213,3 +213,9 @@ def test_kept_results_are_of_experiments_that_exist_and_name_no_machine():
         for entry in kept["summary"]:
             values = [run["value"] for run in kept["runs"] if run["name"] == entry["name"]]
             assert entry["mean"] == pytest.approx(sum(values) / len(values))
+
+
+def test_the_tables_of_results_md_are_those_of_the_kept_results():
+    command = [sys.executable, str(BENCHMARKS / "tables.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

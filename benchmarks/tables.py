@@ -1,0 +1,81 @@
+"""Put the tables of RESULTS.md together from the files under benchmarks/results.
+
+    python benchmarks/tables.py            # bring RESULTS.md up to date
+    python benchmarks/tables.py --check    # end with code 1 if it is not
+
+A table stands where RESULTS.md has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<!-- /results -->`. A list of rows
+after the name leaves the others out; a row that no run has ended of is "not run".
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE.parent / "RESULTS.md"
+BLOCK = re.compile(r"(<!-- results: (\S+)((?: \S+)*) -->\n).*?(<!-- /results -->)", re.DOTALL)
+
+
+def table(name: str, rows: list[str]) -> str:
+    """One table in Markdown, and the command that makes it."""
+    experiment, _, place = name.partition("/")
+    model, _, task = place.rpartition("-")
+    file = HERE / "results" / f"{name}.json"
+    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    found = {entry["name"]: entry for entry in kept["summary"]}
+    baseline = kept["baseline"]
+    columns = [
+        "run",
+        f"{kept['metric']}, mean ± sd",
+        "seeds",
+        f"against {baseline} (95% interval)",
+        "heads removed",
+        "uniform layers",
+    ]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (columns, ["---"] * len(columns))]
+    for row in rows or list(found):
+        cells = _cells(found[row], baseline) if row in found else [f"`{row}`", "not run", "", "", "", ""]
+        lines.append("| " + " | ".join(cells) + " |")
+    seeds = len(kept["seeds"])
+    command = f"python benchmarks/run.py {experiment} --model {model} --task {task} --seeds {seeds} --tf32 True"
+    return "\n".join([*lines, "", f"`{command}`", ""])
+
+
+def _cells(entry: dict[str, Any], baseline: str) -> list[str]:
+    spread = f" ± {entry['sd']:.4f}" if entry["sd"] is not None else ""
+    difference = ""
+    if entry["difference"] is not None:
+        low, high = entry["interval"] or (None, None)
+        interval = f" ({low:+.4f} to {high:+.4f})" if low is not None else ""
+        difference = f"{entry['difference']:+.4f}{interval}"
+    name = f"`{entry['name']}`" + (", the baseline" if entry["name"] == baseline else "")
+    removed = f"{entry['sparsity']:.1%}" if entry["sparsity"] else ""
+    uniform = f"{entry['uniform']:g}" if entry["uniform"] else ""
+    return [name, f"{entry['mean']:.4f}{spread}", str(entry["seeds"]), difference, removed, uniform]
+
+
+def filled(text: str) -> str:
+    """The page with its tables as they are now."""
+    return BLOCK.sub(lambda found: f"{found[1]}{table(found[2], found[3].split())}{found[4]}", text)
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; say whether the page is up to date")
+    check = parser.parse_args(words).check
+    before = PAGE.read_text(encoding="utf-8")
+    after = filled(before)
+    if not check:
+        PAGE.write_text(after, encoding="utf-8")
+    elif before != after:
+        print("RESULTS.md is not up to date: python benchmarks/tables.py")
+    return int(check and before != after)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
