@@ -135,7 +135,7 @@ def test_a_part_of_a_trimmed_model_loads_by_path(name, part, tmp_path, no_grad):
 
 def test_only_safetensors_are_written_and_no_code(tmp_path):
     save(trimmed_bert(), tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
     config = json.loads((tmp_path / "config.json").read_text())
     assert "auto_map" not in config
     assert config["quantization_config"]["quant_method"] == "attentrim"

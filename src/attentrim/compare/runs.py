@@ -181,8 +181,7 @@ class _Workers:
         self.running.add(process)
         process.join()
         self.running.discard(process)
-        if process.exitcode == 0 and (run.directory / METRICS).is_file():
-            (run.directory / DONE).touch()
+        if run.done:  # its own word: how a process ended is not always learned from the server that forked it
             return None
         return _reason(run.directory / LOG, process.exitcode)
 
@@ -217,7 +216,10 @@ def _train(directory: str, jobs: int) -> None:
     settings = json.loads(Path(directory, SETTINGS).read_text(encoding="utf-8"))
     write_yaml(Path(directory, "run.yaml"), {"disable_tqdm": True, **settings})
     # runs share the machine: a speed measured here would be of all of them
-    sys.exit(main(["train", "--config", f"{directory}/run.yaml", "--output_dir", directory, "--no_bench"]))
+    code = main(["train", "--config", f"{directory}/run.yaml", "--output_dir", directory, "--no_bench"])
+    if code == 0:
+        Path(directory, DONE).touch()
+    sys.exit(code)
 
 
 def _die_with_the_parent() -> None:
