@@ -18,6 +18,7 @@ from attentrim.compare.experiment import Entry, Experiment
 from attentrim.compare.results import as_json, summarise
 from attentrim.compare.runs import METRICS, SETTINGS, Outcome, Run
 from attentrim.errors import AttentrimError
+from attentrim.recorded import PLAN
 from attentrim.run_files import write_json
 from attentrim.tasks.metrics import LOWER_IS_BETTER
 
@@ -31,7 +32,11 @@ def outcomes_in(directory: Path, order: list[str]) -> list[Outcome]:
         place = file.parent
         settings = _without_paths(json.loads((place / SETTINGS).read_text()), directory)
         run = Run(Entry(place.parent.name, settings), int(place.name.removeprefix("seed-")), place, settings)
-        found.append(Outcome(run, json.loads(file.read_text())))
+        result = json.loads(file.read_text())
+        made_by = json.loads((place / PLAN).read_text())["made_by"] if (place / PLAN).is_file() else {}
+        if "drop_rates" in made_by:
+            result.setdefault("last", {})["drop_rates"] = list(made_by["drop_rates"].values())
+        found.append(Outcome(run, result))
     names = {name: place for place, name in enumerate(order)}
     return sorted(found, key=lambda outcome: (outcome.run.seed, names.get(outcome.run.entry.name, len(names))))
 

@@ -3,8 +3,9 @@
     python benchmarks/tables.py            # bring RESULTS.md up to date
     python benchmarks/tables.py --check    # end with code 1 if it is not
 
-A table stands where RESULTS.md has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<!-- /results -->`. A list of rows
-after the name leaves the others out; a row that no run has ended of is "not run".
+A table stands where RESULTS.md has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<!-- /results -->`, or the same with
+`heads` for heads kept by layer. A list of rows after the name leaves the others out; a row that no run has ended of is
+"not run".
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "RESULTS.md"
-BLOCK = re.compile(r"(<!-- results: (\S+)((?: \S+)*) -->\n).*?(<!-- /results -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (results|heads): (\S+)((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
 def table(name: str, rows: list[str]) -> str:
     """One table in Markdown, and the command that makes it."""
     experiment, _, place = name.partition("/")
     model, _, task = place.rpartition("-")
-    file = HERE / "results" / f"{name}.json"
-    kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    kept = _kept(name)
     found = {entry["name"]: entry for entry in kept["summary"]}
     baseline = kept["baseline"]
     columns = [
@@ -46,6 +47,24 @@ def table(name: str, rows: list[str]) -> str:
     return "\n".join([*lines, "", f"`{command}`", ""])
 
 
+def heads(name: str, rows: list[str]) -> str:
+    """Heads kept by layer, the mean over seeds."""
+    kept = _kept(name)
+    counts: dict[str, list[list[int]]] = {}
+    for run in kept["runs"]:
+        counts.setdefault(run["name"], []).append(run["heads_kept"])
+    layers = len(kept["runs"][0]["heads_kept"])
+    lines = ["| heads kept in layer | " + " | ".join(map(str, range(layers))) + " |", "|---" * (layers + 1) + "|"]
+    for row in rows or list(counts):
+        means = [f"{statistics.fmean(column):.1f}" for column in zip(*counts[row], strict=True)]
+        lines.append(f"| `{row}` | " + " | ".join(means) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _kept(name: str) -> dict[str, Any]:
+    return dict(json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8")))
+
+
 def _cells(entry: dict[str, Any], baseline: str) -> list[str]:
     spread = f" ± {entry['sd']:.4f}" if entry["sd"] is not None else ""
     difference = ""
@@ -61,7 +80,8 @@ def _cells(entry: dict[str, Any], baseline: str) -> list[str]:
 
 def filled(text: str) -> str:
     """The page with its tables as they are now."""
-    return BLOCK.sub(lambda found: f"{found[1]}{table(found[2], found[3].split())}{found[4]}", text)
+    kinds = {"results": table, "heads": heads}
+    return BLOCK.sub(lambda found: f"{found[1]}{kinds[found[2]](found[3], found[4].split())}{found[5]}", text)
 
 
 def main(words: list[str]) -> int:

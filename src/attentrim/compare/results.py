@@ -25,8 +25,9 @@ KEPT = (
     "peak_memory_bytes",
     "masked_value",
     "alternatives",
+    "last",
 )
-"""Of what `train` prints."""
+"""Of what `train` writes."""
 
 
 @dataclass(frozen=True)
