@@ -68,7 +68,14 @@ def test_trim_then_show(model_dir, plan_file, tmp_path, capsys):
     assert data["parameters"] < data["parameters_before"]
     assert data["flops"] < data["flops_before"]
     files = {str(path.relative_to(small)) for path in small.rglob("*") if path.is_file()}
-    assert files == {"README.md", "config.json", "model.safetensors", "plan.json", "vocab.txt", "1_Pooling/config.json"}
+    assert files == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "plan.json",
+        "vocab.txt",
+        "1_Pooling/config.json",
+    }
     shown = run_json(capsys, "show", "--model", small)
     assert [(site["heads"], site["heads_before"], site["uniform"]) for site in shown["sites"]] == [
         (3, 4, False),
