@@ -412,11 +412,27 @@ def test_a_comparison_shows_its_own_runs_and_not_those_of_an_earlier_one(tmp_pat
 
 
 def test_a_comparison_that_was_stopped_has_a_page(tmp_path):
-    directory = compared(tmp_path / "c", ["dense", "l0"])
+    directory = compared(tmp_path / "c", ["a", "b", "c", "dense", "l0"])
     (directory / "results.json").unlink()
+    for name in ("a", "b", "c", "l0"):
+        (directory / name / "seed-0" / "config.yaml").unlink()
+    (directory / "l0" / "seed-0" / "history.jsonl").unlink()
     page = comparison(tmp_path, directory)
     assert "the comparison has not ended" in page
-    assert "2 runs compared" in page
+    assert "5 runs compared" in page
+    assert "There is no config.yaml: its settings are not known. (4 of 5 runs)" in page
+    assert "no head map over training. (l0, seed-0)" in page
+
+
+@pytest.mark.parametrize(("interval", "said"), [((-0.1, 0.3), "may be chance"), ((0.1, 0.3), "is more than chance")])
+def test_the_lead_says_what_a_difference_is_worth(tmp_path, interval, said):
+    directory = compared(tmp_path / "c", ["dense", "l0"])
+    results = json.loads((directory / "results.json").read_text())
+    results["runs"][1]["value"] = 0.9
+    results["summary"] = [{"name": "l0", "interval": interval, "difference": 0.15}]
+    (directory / "results.json").write_text(json.dumps(results))
+    page = comparison(tmp_path, directory)
+    assert f"The difference {said}: its 95% interval is {interval[0]:+.4f} to +0.3000." in page
 
 
 def test_a_run_that_holds_another_results_file_is_a_run(tmp_path):

@@ -91,7 +91,7 @@ def kept_by_seeds(runs: Sequence[Run | Plan], ax: Axes | None = None) -> Axes:
         ]
         for index, site in enumerate(plans[0].sites)
     ]
-    _draw(ax, [[share > 0 for share in row] for row in shares], shares)
+    _draw(ax, [[share > 0 for share in row] for row in shares], shares, what="share that keeps it")
     return tidy(ax, "head", "site")
 
 
@@ -137,6 +137,7 @@ def _draw(
     uniform: Sequence[int] = (),
     span: float | None = None,
     small: bool = False,
+    what: str = "gate parameter or score",
 ) -> None:
     """`small`: one of several maps, without a scale of its own."""
     import numpy
@@ -162,4 +163,6 @@ def _draw(
     ax.set_facecolor("none")
     whole_ticks(ax, x=range(width), y=range(len(cells)), most=6 if small else 16)
     if values is not None and not small:
-        ax.figure.colorbar(image, ax=ax, shrink=0.8, label="gate parameter or score")
+        scale = ax.figure.colorbar(image, ax=ax, shrink=0.8, label=what)
+        if not (colours < 0).any():
+            scale.ax.set_ylim(0, reach)

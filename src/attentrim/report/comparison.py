@@ -18,7 +18,7 @@ from ..recorded import Recorded, entries
 from .figures import Figure, Numbers, figure, present, short
 from .render import render
 
-MOST_LINES, MOST_MAPS = 8, 24
+MOST_LINES, MOST_MAPS, FEW = 8, 24, 3
 SAME_BY_NATURE = ("output_dir", "seed", "data_seed", "no_bench")
 """Settings that tell runs apart without saying anything."""
 ALIKE = ("task", "train_file", "dataset", "model", "learning_rate", "per_device_train_batch_size")
@@ -49,7 +49,7 @@ def comparison_page(runs: Sequence[Recorded], compared: Path | None) -> str:
     entered = [Compared(name, run) for name, run in zip(entries(runs), runs, strict=True)]
     ended = [one for one in entered if one.run.metrics]
     points, reason = _points(results, runs)
-    missing += [f"{one.label}: {sentence}" for one in entered for sentence in one.run.missing]
+    missing += _missing(entered)
     failed = [run for run in (results or {}).get("runs", []) if run["error"]]
     titles = dict.fromkeys(f"{one.run.model} on {one.run.task}" for one in ended)
     return render(
@@ -57,7 +57,7 @@ def comparison_page(runs: Sequence[Recorded], compared: Path | None) -> str:
         version=__version__,
         title=f"{' and '.join(titles) or 'Several runs'}: {len(runs)} runs compared",
         about=(results or {}).get("about") or "",
-        lead=reason if points is None else _lead(points, ended, fair=results is not None),
+        lead=reason if points is None else _lead(points, ended, results),
         missing=[f"{run['name']}, seed {run['seed']} failed: {run['error']}" for run in failed] + missing,
         summary=None if points is None else _summary(points, results or {}),
         columns=COLUMNS,
@@ -94,20 +94,43 @@ def _places(runs: Sequence[Recorded], compared: Path | None) -> list[str]:
     return [str(compared)] if compared else [str(run.path) for run in runs]
 
 
-def _lead(points: Points, ended: Sequence[Compared], fair: bool) -> str:
+def _missing(entered: Sequence[Compared]) -> list[str]:
+    """Each sentence once, with those that it is said of."""
+    said: dict[str, list[str]] = {}
+    for one in entered:
+        for sentence in one.run.missing:
+            said.setdefault(sentence, []).append(one.label)
+    return [
+        f"{sentence} ({'; '.join(labels) if len(labels) <= FEW else f'{len(labels)} of {len(entered)} runs'})"
+        for sentence, labels in said.items()
+    ]
+
+
+def _lead(points: Points, ended: Sequence[Compared], results: Mapping[str, Any] | None) -> str:
+    """What a reader takes away; `results` are those of a comparison, whose runs are trained alike."""
     best = (max if points.higher_is_better else min)(points.points, key=lambda point: point.mean)
     text = f"The best {points.metric} is {best.mean:.4f}, by {best.name}"
     text += f" ({best.gone:.0%} of the heads gone)." if best.gone else "."
     base = points.base
     if base is not None and base is not best:
         text += f" The baseline, {base.name}, has {base.mean:.4f}."
+        text += _worth(best.name, results or {})
     few = min(len(point.values) for point in points.points)
     if few < 3:
         text += f" With {few} seed{'s' * (few > 1)} a difference may be chance."
-    differing = [] if fair else _unlike(ended)
+    differing = _unlike(ended) if results is None else []
     if differing:
         text += f" The runs were not trained alike ({', '.join(differing)} differ): this compares runs, not methods."
     return text
+
+
+def _worth(name: str, results: Mapping[str, Any]) -> str:
+    """What the difference of an entry to the baseline is worth."""
+    interval = next((entry.get("interval") for entry in results.get("summary", []) if entry["name"] == name), None)
+    if not interval:
+        return ""
+    chance = "may be chance" if interval[0] <= 0 <= interval[1] else "is more than chance"
+    return f" The difference {chance}: its 95% interval is {interval[0]:+.4f} to {interval[1]:+.4f}."
 
 
 def _unlike(ended: Sequence[Compared]) -> list[str]:
