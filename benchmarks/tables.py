@@ -4,8 +4,8 @@
     python benchmarks/tables.py --check    # end with code 1 if it is not
 
 A table stands where RESULTS.md has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<!-- /results -->`, or the same with
-`heads` for heads kept by layer. A list of rows after the name leaves the others out; a row that no run has ended of is
-"not run".
+`heads` for heads kept by layer; `speed` names a directory of what `attentrim bench --out` wrote. A list of rows after
+the name leaves the others out; a row that no run has ended of is "not run".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "RESULTS.md"
-BLOCK = re.compile(r"(<!-- (results|heads): (\S+)((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (results|heads|speed): (\S+)((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
 def table(name: str, rows: list[str]) -> str:
@@ -61,6 +61,23 @@ def heads(name: str, rows: list[str]) -> str:
     return "\n".join([*lines, ""])
 
 
+def speed(name: str, rows: list[str]) -> str:
+    """How much faster models became, one a row, at each measured shape."""
+    lines: list[str] = []
+    for row in rows:
+        data = json.loads((HERE / "results" / "speed" / name / f"{row}.json").read_text(encoding="utf-8"))
+        measured = [entry for entry in data["rows"] if entry["name"] == "model"]
+        if not lines:
+            shapes = [f"{entry['batch']} x {entry['length']}" for entry in measured]
+            lines = ["| model | " + " | ".join(shapes) + " | if FLOPs were all |", "|---" * (len(shapes) + 2) + "|"]
+        cells = [
+            f"{entry['speedup']:.2f} ({'-'.join(f'{q:.2f}' for q in entry['speedup_quartiles'])})"
+            for entry in measured
+        ]
+        lines.append(f"| `{row}` | " + " | ".join(cells) + f" | {measured[0]['flop_ratio']:.2f} |")
+    return "\n".join([*lines, ""])
+
+
 def _kept(name: str) -> dict[str, Any]:
     return dict(json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8")))
 
@@ -80,7 +97,7 @@ def _cells(entry: dict[str, Any], baseline: str) -> list[str]:
 
 def filled(text: str) -> str:
     """The page with its tables as they are now."""
-    kinds = {"results": table, "heads": heads}
+    kinds = {"results": table, "heads": heads, "speed": speed}
     return BLOCK.sub(lambda found: f"{found[1]}{kinds[found[2]](found[3], found[4].split())}{found[5]}", text)
 
 
