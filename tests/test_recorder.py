@@ -17,6 +17,7 @@ from attentrim import RunRecorder
 from attentrim.errors import MethodError
 from attentrim.recorded import Recorded
 from attentrim.report import write_report
+from attentrim.run_files import changed_arguments
 
 NOTEBOOK = Path(__file__).parent.parent / "examples" / "from_model_to_report.ipynb"
 STEPS = 8
@@ -81,6 +82,16 @@ def test_the_full_shape_can_be_kept(home, tmp_path):
     assert metrics["value"] == metrics["masked_value"]
     assert not (tmp_path / "run" / "bench.json").exists()
     assert "are to be removed (plan.json)" in " ".join((tmp_path / "run" / "README.md").read_text().split())
+
+
+def test_changed_arguments_are_told_and_the_others_are_not():
+    assert changed_arguments(tf.TrainingArguments("x")) == {"output_dir": "x"}
+    assert changed_arguments(tf.TrainingArguments("x", use_cpu=True, learning_rate=1e-3, optim="sgd")) == {
+        "output_dir": "x",
+        "use_cpu": True,
+        "learning_rate": 1e-3,
+        "optim": "sgd",
+    }
 
 
 def test_wrong_use(home, tmp_path):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,18 +121,13 @@ class RunRecorder:
         }
 
     def _write_config(self, task: str) -> None:
-        from .run_files import write_yaml
+        from .run_files import changed_arguments, write_yaml
 
         method = self.trainer.method
         own = {"model": self.base or None, "task_name": task, "method": method.name if method else "none"}
         settings = {"method_config": method.settings} if method else {}
-        stock = {entry.name: entry.default for entry in fields(self.trainer.args)}
-        changed = {
-            name: value
-            for name, value in self.trainer.args.to_dict().items()
-            if value not in (None, [], {}, stock.get(name), getattr(stock.get(name), "value", None)) or name == "seed"
-        }
-        write_yaml(self.directory / CONFIG, {**own, **settings, **changed})
+        training = {"seed": self.trainer.args.seed, **changed_arguments(self.trainer.args)}
+        write_yaml(self.directory / CONFIG, {**own, **settings, **training})
 
     # The parts
 

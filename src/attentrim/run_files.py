@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,30 @@ def _step(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
+
+
+def changed_arguments(args: Any) -> dict[str, Any]:
+    """The TrainingArguments that are not at their defaults.
+
+    Without making others to compare with: that would reset what accelerate knows of the processes at work.
+    """
+    from transformers.trainer_pt_utils import AcceleratorConfig
+
+    accelerate = AcceleratorConfig().to_dict()
+    filled_in = {
+        "disable_tqdm": args.disable_tqdm,  # a matter of looks
+        "report_to": [],
+        "debug": [],
+        "hub_token": "<HUB_TOKEN>",
+        "accelerator_config": {name: value for name, value in accelerate.items() if name != "use_configured_state"},
+        "dataloader_pin_memory": not args.use_cpu,
+    }
+    stock = {entry.name: getattr(entry.default, "value", entry.default) for entry in fields(args)} | filled_in
+    return {
+        name: value
+        for name, value in args.to_dict().items()
+        if value != stock.get(name) and not (value in (None, {}, []) and stock.get(name) is MISSING)
+    }
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

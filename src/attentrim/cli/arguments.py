@@ -218,11 +218,12 @@ def training_help() -> str:
 
 def telling_arguments(args: Any, defaults: Collection[str]) -> dict[str, Any]:
     """The TrainingArguments that another run needs to be the same: those with a default of ours, and changed ones."""
-    plain = type(args)(output_dir=args.output_dir)
-    mine, stock = args.to_dict(), plain.to_dict()
+    from ..run_files import changed_arguments
+
+    mine, changed = args.to_dict(), changed_arguments(args)
     left_out = ("output_dir", "resume_from_checkpoint", "logging_dir")
-    telling = {name: value for name, value in mine.items() if name in defaults or value != stock.get(name)}
-    return {name: value for name, value in telling.items() if name not in left_out}
+    told = {name: value for name, value in mine.items() if name in defaults or name in changed}
+    return {name: value for name, value in told.items() if name not in left_out}
 
 
 def _as_flags(name: str, value: Any) -> list[str]:

@@ -123,9 +123,8 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "train": loaded.data("train", args.max_train_samples),
         "validation": loaded.data("validation", args.max_eval_samples),
     }
-    config_file = _config_file(args, method, training, defaults)  # by all processes: it makes arguments anew
     if training.process_index == 0:
-        write_yaml(directory / CONFIG, config_file)
+        write_yaml(directory / CONFIG, _config_file(args, method, training, defaults))
     teacher = load_teacher(args.teacher, task) if args.teacher else None
     before = _before(loaded, teacher, data["validation"], training)
     trainer = Trainer(
