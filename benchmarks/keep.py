@@ -16,9 +16,9 @@ from typing import Any
 from attentrim.cli.arguments import read_config
 from attentrim.compare.experiment import Entry, Experiment
 from attentrim.compare.results import as_json, summarise
-from attentrim.compare.runs import METRICS, SETTINGS, Outcome, Run
+from attentrim.compare.runs import SETTINGS, Outcome, Run
 from attentrim.errors import AttentrimError
-from attentrim.recorded import PLAN
+from attentrim.recorded import METRICS, PLAN
 from attentrim.run_files import write_json
 from attentrim.tasks.metrics import LOWER_IS_BETTER
 

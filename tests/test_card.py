@@ -155,16 +155,8 @@ tags: [one]
     assert "## Results" not in (tmp_path / CARD).read_text()
 
 
-@pytest.mark.parametrize(
-    ("before", "start"),
-    [
-        ("---\n\nIntro\n\n---\n# Mine\n", "---\n"),
-        ("\ufeff# Mine\n", "---\n"),
-        ("---\n---\n# Mine\n", "---\n"),
-        ("", "---\n"),
-    ],
-)
-def test_headers_that_are_none(tmp_path, before, start):
+@pytest.mark.parametrize("before", ["---\n\nIntro\n\n---\n# Mine\n", "\ufeff# Mine\n", "---\n---\n# Mine\n", ""])
+def test_headers_that_are_none(tmp_path, before):
     (tmp_path / CARD).write_text(before)
     trimmed().save_pretrained(tmp_path)
     text = (tmp_path / CARD).read_text()

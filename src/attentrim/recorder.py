@@ -34,6 +34,7 @@ class RunRecorder:
         directory: Where everything goes.
         sentences: Texts whose attention is kept, before training and after; they need the trainer's processing_class.
         batches: The same as model inputs, one example each, with `sentences` as people read them.
+        base: The name or directory of the model that training starts from; by default what the model's config says.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class RunRecorder:
         *,
         sentences: Sequence[str] = (),
         batches: Sequence[Mapping[str, Any]] | None = None,
+        base: str | None = None,
     ) -> None:
         from .machine import measured_with
         from .run_files import AttentionLog, HistoryWriter
@@ -58,7 +60,7 @@ class RunRecorder:
             for name in (METRICS, PLAN, BENCH, ATTENTION):
                 (self.directory / name).unlink(missing_ok=True)  # of a run that was here before
         self.machine = measured_with()
-        self.base = str(getattr(trainer.model.config, "_name_or_path", "") or "")
+        self.base = base or str(getattr(trainer.model.config, "_name_or_path", "") or "")
         tokenizer: Any = trainer.processing_class
         if sentences and tokenizer is None:
             raise MethodError("Sentences need a tokenizer: give the Trainer a processing_class.")

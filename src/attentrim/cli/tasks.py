@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import AttentrimError, TaskError
+from ..recorded import CONFIG
 from ..tasks import TASKS, Task
 from ..tasks.examples import Columns, Example, read_examples
 from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset, Encoding
@@ -20,8 +21,6 @@ from .models import calm, check_model_name, explain, load_model, quiet
 from .output import Output
 
 MAX_LENGTH = 128
-CONFIG = "config.yaml"
-"""What a run was told, beside its weights."""
 OWN_FILES = ("train", "validation", "test")
 
 

@@ -139,8 +139,8 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         compute_metrics=task.scorer(data["validation"]),
         preprocess_logits_for_metrics=task.how.reduce,
     )
-    recorder = RunRecorder(trainer, directory, sentences=data["validation"].written(), batches=_shown(trainer))
-    recorder.base = args.model
+    texts = data["validation"].written()
+    recorder = RunRecorder(trainer, directory, sentences=texts, batches=_shown(trainer), base=args.model)
     CompactProgress.replace(trainer)
 
     resume = training.resume_from_checkpoint

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from ..recorded import METRICS
 from .experiment import Entry, Experiment
 
-SETTINGS, DATA, METRICS, LOG = "settings.json", "data.txt", "metrics.json", "log.txt"
+SETTINGS, DATA, LOG = "settings.json", "data.txt", "log.txt"
 DONE = "done"
 PRELOADED = ("attentrim.cli.train", "attentrim.trainer", "sklearn.metrics")
 """What every run imports: once for all."""

@@ -14,8 +14,8 @@ from ..plots.style import BLUE, BROWN, GREEN, GREY, ORANGE, PINK, SKY
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-INK, PAPER = "#010203", "#fdfcfb"
-"""Stand for the page's own colours, which differ by day and by night."""
+INK = "#010203"
+"""Stands for the page's own colour of text, which differs by day and by night."""
 MOST_ROWS = 16
 SIZE = (3.7, 2.8)
 """Inches: about the width of a phone, so that text keeps its size."""
@@ -85,7 +85,7 @@ def _for_page(svg: str, title: str, words: str) -> str:
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)
-    svg = svg.replace(INK, "var(--ink)").replace(PAPER, "var(--paper)")
+    svg = svg.replace(INK, "var(--ink)")
     for colour, name in COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
     svg = re.sub(r"(font(?:-family)?: (?:[0-9.]+px )?)'[^;\"]*", r"\1var(--font)", svg)
