@@ -28,8 +28,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 PROMISED = {
     "autoattention-table-1",
     "autoattention-table-1-smp",
-    "autoattention-table-2",
-    "autoattention-table-3",
+    "autoattention-tables-2-3",
     "autoattention-figure-2",
     "autoattention-figures-3-4",
     "autoattention-figure-5",
@@ -44,6 +43,7 @@ PROMISED = {
     "ours-heads",
     "ours-layers",
     "ours-regularisers",
+    "ours-tasks",
 }
 IN_STAGES = {"ours-heads", "ours-layers"}
 """Whose rows go on from others with epochs of their own."""

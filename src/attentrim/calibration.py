@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, Subset
 
+from .noise import disturbed
+
 
 class Calibration:
     """The same few training examples of a Trainer, in batches, each time it is iterated."""
@@ -52,24 +54,10 @@ class HeldOut:
         for start in range(0, count, size):
             batch = dict(self._collate([self.data[row] for row in rows[start : start + size]]))
             if self.noise:
-                self._disturb(batch)
+                special = getattr(self.trainer.processing_class, "all_special_ids", ())
+                batch = disturbed(batch, self.noise, special, self.random)
             batches.append(dict(self.trainer._prepare_inputs(batch)))
         return batches
-
-    def _disturb(self, batch: dict[str, Any]) -> None:
-        """Random words for some of the tokens that are not special; for images and sound, random numbers added."""
-        for name in ("pixel_values", "input_values"):
-            if name in batch:
-                values: Tensor = batch[name]
-                batch[name] = values + self.noise * torch.randn(values.shape, generator=self.random)
-        if "input_ids" not in batch:
-            return
-        ids: Tensor = batch["input_ids"]
-        special = torch.tensor(getattr(self.trainer.processing_class, "all_special_ids", []), dtype=ids.dtype)
-        chosen = torch.rand(ids.shape, generator=self.random) < self.noise
-        words = self.trainer.model.get_input_embeddings().num_embeddings
-        other = torch.randint(words, ids.shape, generator=self.random, dtype=ids.dtype)
-        batch["input_ids"] = torch.where(chosen & ~torch.isin(ids, special), other, ids)
 
     def state(self) -> Tensor:
         """Where its random numbers stand."""

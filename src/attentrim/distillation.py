@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,10 +36,9 @@ def distillation_loss(
         loss = logits * torch.stack(parts).mean()
     if hidden:
         mine, theirs = _states(student), _states(teacher)
-        if [state.shape for state in mine] != [state.shape for state in theirs]:
+        if not mine or [state.shape for state in mine] != [state.shape for state in theirs]:
             raise MethodError("Distillation of hidden states needs a teacher with as many layers, as wide.")
-        pairs = zip(mine, theirs, strict=True)
-        between = hidden * torch.stack([_between_states(*pair, batch) for pair in pairs]).mean()
+        between = hidden * _between_states(mine, theirs, batch)
         loss = between if loss is None else loss + between
     assert loss is not None
     return loss
@@ -58,8 +57,23 @@ def _between_logits(student: Tensor, teacher: Tensor, batch: Mapping[str, Any], 
     return temperature**2 * nn.functional.kl_div(mine, theirs, log_target=True, reduction="batchmean")
 
 
-def _between_states(student: Tensor, teacher: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    return nn.functional.mse_loss(_valid(student, batch).float(), _valid(teacher, batch).float())
+def _between_states(student: Sequence[Tensor], teacher: Sequence[Tensor], batch: Mapping[str, Any]) -> Tensor:
+    """The mean over all layers. Those of one shape go together: one by one they are many small operations."""
+    shapes = [state.shape for state in student]
+    total = torch.zeros((), device=student[0].device)
+    for shape in dict.fromkeys(shapes):
+        mine, theirs = (
+            torch.stack([state for state in states if state.shape == shape]).float() for states in (student, teacher)
+        )
+        squares = (mine - theirs).square()
+        mask = _mask(student[shapes.index(shape)], batch)
+        if mask is None:
+            mean = squares.mean()
+        else:
+            values = mask.sum() * len(squares) * shape[-1]
+            mean = torch.where(mask[..., None], squares, 0.0).sum() / values
+        total = total + mean * (shapes.count(shape) / len(shapes))
+    return total
 
 
 def _states(output: Any) -> tuple[Tensor, ...]:
@@ -70,8 +84,14 @@ def _states(output: Any) -> tuple[Tensor, ...]:
 
 def _valid(values: Tensor, batch: Mapping[str, Any]) -> Tensor:
     """[batch, tokens, width] at valid tokens only, where the mask fits."""
+    mask = _mask(values, batch)
+    return values if mask is None else values[mask]
+
+
+def _mask(values: Tensor, batch: Mapping[str, Any]) -> Tensor | None:
+    """The valid ones of [batch, tokens, width], where the batch's mask fits."""
     mask = batch.get("attention_mask")
     if mask is None or mask.dim() < 2:
-        return values
-    mask = mask.flatten(0, -2)
-    return values[mask.bool()] if mask.shape == values.shape[:-1] else values
+        return None
+    mask = mask.flatten(0, -2).bool()
+    return mask if mask.shape == values.shape[:-1] else None

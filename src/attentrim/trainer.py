@@ -21,6 +21,7 @@ from .methods import METHODS, Method
 from .methods.callback import MethodCallback
 from .methods.session import Session
 from .modes import evaluating
+from .noise import disturbed
 from .plan import Plan
 from .schedules import restarted
 from .sites import unwrap
@@ -107,13 +108,18 @@ class Trainer(transformers.Trainer):
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         wanted = {"output_hidden_states": True} if self.method.distill_hidden else {}
         loss, outputs = super().compute_loss(model, {**inputs, **wanted}, True, num_items_in_batch)
+        asked, said = inputs, outputs
+        if self.method.distill_noise:
+            special = getattr(self.processing_class, "all_special_ids", ())
+            asked = disturbed(inputs, self.method.distill_noise, special)
+            said = model(**asked, **wanted)
         with torch.no_grad():
             # labels too: an encoder-decoder makes its decoder's inputs from them
-            answers = self.teacher(**inputs, **wanted)
+            answers = self.teacher(**asked, **wanted)
         distance = distillation_loss(
-            outputs,
+            said,
             answers,
-            inputs,
+            asked,
             logits=self.method.distill_logits,
             hidden=self.method.distill_hidden,
             temperature=self.method.distill_temperature,

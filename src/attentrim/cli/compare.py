@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K=V",
         help="settings of all methods that have them, or of one: METHOD.setting=value",
     )
+    parser.add_argument("--only", metavar="A,B", help="these runs only, with the baseline and what they start from")
     parser.add_argument("--config", help="a YAML file with flags, and with `runs` or `sweep` in place of --methods")
     parser.add_argument("--output_dir", required=True, help="a directory for each run, results.json and table.md")
     parser.add_argument("--jobs", type=positive, default=1, help="runs at a time (default: 1)")
@@ -118,7 +119,14 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 def _experiment(args: argparse.Namespace) -> Experiment:
     """From flags, over a config file."""
-    from ..compare.experiment import DENSE, Experiment, entries_of_config, entries_of_methods, entries_of_sweep
+    from ..compare.experiment import (
+        DENSE,
+        Experiment,
+        chosen_entries,
+        entries_of_config,
+        entries_of_methods,
+        entries_of_sweep,
+    )
 
     config = read_config(args.config) if args.config else {}
     own = {key: config.pop(key) for key in OF_ITS_OWN if key in config}
@@ -147,6 +155,8 @@ def _experiment(args: argparse.Namespace) -> Experiment:
             raise AttentrimError(f"The run {entry.name!r} has no setting {key!r}.{did_you_mean(key, known)}")
     names = [entry.name for entry in entries]
     baseline = own.get("baseline", DENSE if DENSE in names else None)
+    if args.only:
+        entries = chosen_entries(entries, [*comma_separated(args.only), *([baseline] if baseline else [])])
     return Experiment(tuple(entries), _seeds(args.seeds or own.get("seeds", 5)), baseline, own.get("about", ""))
 
 

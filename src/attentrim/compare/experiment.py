@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import AttentrimError, MethodError, did_you_mean
+from ..errors import AttentrimError, MethodError, did_you_mean, unknown_name
 from ..methods import METHODS
 
 DENSE = "dense"
@@ -103,18 +103,33 @@ def entries_of_config(runs: Mapping[str, Any], common: Mapping[str, Any]) -> lis
 
 
 def entries_of_sweep(sweep: Mapping[str, Any], common: Mapping[str, Any], flags: Sequence[str]) -> list[Entry]:
-    """All combinations of values. A key that is no flag of `train` is a setting of the method."""
+    """All combinations of values, named by what varies. A key that is no flag of `train` is a setting of the method."""
     if not all(isinstance(values, list) and values for values in sweep.values()):
         raise AttentrimError("sweep: each key needs a list of values, such as 'gate_lr: [0.1, 1, 5]'.")
     entries = []
+    varied = [key for key, values in sweep.items() if len(values) > 1] or list(sweep)
     for values in itertools.product(*sweep.values()):
         chosen = dict(zip(sweep, values, strict=True))
         own = {key: value for key, value in chosen.items() if key in flags}
         method = {key: value for key, value in chosen.items() if key not in flags}
         settings = {**common, **own, "method_config": {**(common.get("method_config") or {}), **method}}
-        parts = [str(value) if key == "method" else f"{key}={value}" for key, value in chosen.items()]
+        parts = [str(value) if key == "method" else f"{key}={value}" for key, value in chosen.items() if key in varied]
         entries.append(_checked(Entry("-".join(parts), settings)))
     return entries
+
+
+def chosen_entries(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry]:
+    """Those with these names, and those that they start from."""
+    found = {entry.name: entry for entry in entries}
+    wanted: set[str] = set()
+    left = list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            raise AttentrimError(unknown_name("run", name, found))
+        wanted.add(name)
+        left += found[name].needs - wanted
+    return [entry for entry in entries if entry.name in wanted]
 
 
 def _checked(entry: Entry) -> Entry:

@@ -36,9 +36,14 @@ class Method:
         0.0, "weight of the distance to the dense model's hidden states in the loss", NOT_NEGATIVE
     )
     distill_temperature: float = option(2.0, "temperature of the logits when distilling", POSITIVE)
+    distill_noise: float = option(
+        0.0, "distil on a copy of each batch in which this share of the words are other ones", SHARE
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
+        if self.distill_noise and not self.distills:
+            raise MethodError("distill_noise is for distillation: set distill_logits or distill_hidden too.")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Method:
