@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from attentrim.cli.arguments import read_config
-from attentrim.compare.experiment import Entry, Experiment
+from attentrim.cli.train import OWN
+from attentrim.compare.experiment import Entry, Experiment, entries_of_sweep
 from attentrim.compare.results import as_json, summarise
 from attentrim.compare.runs import SETTINGS, Outcome, Run
 from attentrim.errors import AttentrimError
@@ -57,7 +58,8 @@ def main(words: list[str]) -> None:
     directory = parser.parse_args(words).directory
     name = directory.resolve().parent.name
     config = read_config(str(HERE / name / "config.yaml"))
-    outcomes = outcomes_in(directory, list(config.get("runs", {})))
+    swept = entries_of_sweep(config["sweep"], config, [*OWN]) if "sweep" in config else []
+    outcomes = outcomes_in(directory, [*config.get("runs", {}), *(entry.name for entry in swept)])
     if not outcomes:
         raise AttentrimError(f"{directory} holds no run that has ended.")
     entries = {outcome.run.entry.name: outcome.run.entry for outcome in outcomes}

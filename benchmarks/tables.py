@@ -3,24 +3,29 @@
     python benchmarks/tables.py            # bring RESULTS.md up to date
     python benchmarks/tables.py --check    # end with code 1 if it is not
 
-A table stands where RESULTS.md has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<!-- /results -->`, or the same with
-`heads` for heads kept by layer; `speed` names a directory of what `attentrim bench --out` wrote. A list of rows after
-the name leaves the others out; a row that no run has ended of is "not run".
+A table stands where RESULTS.md has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<!-- /results -->`. In place of
+`results`: `heads` are the heads kept by layer, `cost` is what training took; `speed` names a directory of what
+`attentrim bench --out` wrote, `steps` a file of lines of `step_cost.py`. A list of rows after the name leaves the
+others out; a row that no run has ended of is "not run". `pooled: ROW BASELINE EXPERIMENT/MODEL-TASK ...` is the mean
+over tasks.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
+from attentrim.compare.results import interval
+
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "RESULTS.md"
-BLOCK = re.compile(r"(<!-- (results|heads|speed): (\S+)((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (\w+): (\S+)((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
 def table(name: str, rows: list[str]) -> str:
@@ -78,6 +83,52 @@ def speed(name: str, rows: list[str]) -> str:
     return "\n".join([*lines, ""])
 
 
+def cost(name: str, rows: list[str]) -> str:
+    """What training took beside the baseline: time, and the most memory."""
+    kept = _kept(name)
+    found: dict[str, list[dict[str, Any]]] = {}
+    for run in kept["runs"]:
+        found.setdefault(run["name"], []).append(run)
+
+    def mean(row: str, key: str) -> float:
+        return statistics.fmean(run[key] for run in found[row])
+
+    base = kept["baseline"]
+    lines = ["| run | seconds | times the baseline's | memory, GiB | times the baseline's |", "|---|---|---|---|---|"]
+    for row in rows or list(found):
+        time, memory = mean(row, "train_seconds"), mean(row, "peak_memory_bytes")
+        ratios = [time / mean(base, "train_seconds"), memory / mean(base, "peak_memory_bytes")]
+        lines.append(f"| `{row}` | {time:.0f} | {ratios[0]:.2f} | {memory / 2**30:.2f} | {ratios[1]:.2f} |")
+    return "\n".join([*lines, ""])
+
+
+def steps(name: str, rows: list[str]) -> str:
+    """What a step costs beside a stock one, alone on a machine."""
+    text = (HERE / "results" / "step_cost" / f"{name}.jsonl").read_text(encoding="utf-8")
+    lines = ["| method | settings | time, times stock | 95% interval | memory, times |", "|---|---|---|---|---|"]
+    for entry in map(json.loads, text.splitlines()):
+        settings = " ".join(f"{key}={value}" for key, value in entry["method_config"].items())
+        low, high = entry["ratio_total_interval_95"]
+        cells = [f"{entry['ratio_total']:.2f}", f"{low:.2f} to {high:.2f}", f"{entry['memory_ratio']:.2f}"]
+        lines.append(f"| `{entry['method']}` | {f'`{settings}`' if settings else ''} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def pooled(row: str, places: list[str]) -> str:
+    """The mean over tasks of a row's difference to another, seed by seed, with its interval over seeds."""
+    baseline, *names = places
+    tasks = []
+    for name in names:
+        values = {(run["name"], run["seed"]): run["value"] for run in _kept(name)["runs"]}
+        tasks.append({seed: values[row, seed] - values[baseline, seed] for kind, seed in values if kind == row})
+    seeds = sorted(set.intersection(*(set(task) for task in tasks)))
+    means = [statistics.fmean(task[seed] for task in tasks) for seed in seeds]
+    low, high = interval(means) or (math.nan, math.nan)
+    where = ", ".join(name.rpartition("-")[2] for name in names)
+    line = f"`{row}` against `{baseline}` on the mean over {where}: {statistics.fmean(means):+.4f} "
+    return line + f"({low:+.4f} to {high:+.4f}), {len(seeds)} seeds.\n"
+
+
 def _kept(name: str) -> dict[str, Any]:
     return dict(json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8")))
 
@@ -97,7 +148,7 @@ def _cells(entry: dict[str, Any], baseline: str) -> list[str]:
 
 def filled(text: str) -> str:
     """The page with its tables as they are now."""
-    kinds = {"results": table, "heads": heads, "speed": speed}
+    kinds = {"results": table, "heads": heads, "speed": speed, "cost": cost, "steps": steps, "pooled": pooled}
     return BLOCK.sub(lambda found: f"{found[1]}{kinds[found[2]](found[3], found[4].split())}{found[5]}", text)
 
 

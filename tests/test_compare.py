@@ -15,7 +15,14 @@ import pytest
 import yaml
 from commands import fails, run_json
 
-from attentrim.compare.experiment import Entry, Experiment, entries_of_config, entries_of_methods, entries_of_sweep
+from attentrim.compare.experiment import (
+    Entry,
+    Experiment,
+    chosen_entries,
+    entries_of_config,
+    entries_of_methods,
+    entries_of_sweep,
+)
 from attentrim.compare.results import interval, markdown, summarise, table
 from attentrim.compare.runs import Outcome, Run, carry_out, check_kept, drop_weights, runs_of
 from attentrim.errors import AttentrimError
@@ -50,12 +57,12 @@ def test_sweeps_are_all_combinations():
     sweep = {"method": ["autoattention", "l0"], "target_sparsity": [0.1, 0.5], "num_train_epochs": [2]}
     entries = entries_of_sweep(sweep, common, ["method", "num_train_epochs"])
     assert [entry.name for entry in entries] == [
-        f"{method}-target_sparsity={share}-num_train_epochs=2"
-        for method in ("autoattention", "l0")
-        for share in (0.1, 0.5)
+        f"{method}-target_sparsity={share}" for method in ("autoattention", "l0") for share in (0.1, 0.5)
     ]
     assert entries[0].settings["method_config"] == {"penalty": 0.1, "target_sparsity": 0.1}
     assert entries[0].settings["num_train_epochs"] == 2
+    (only,) = entries_of_sweep({"method": ["l0"], "model": ["{dense}"]}, common, ["method", "model"])
+    assert only.needs == {"dense"}
     with pytest.raises(AttentrimError, match="each key needs a list"):
         entries_of_sweep({"gate_lr": 1}, common, [])
 
@@ -236,6 +243,25 @@ def test_kept_runs_are_those_of_this_experiment(tmp_path):
     check_kept(runs)
     kept = list(carry_out(runs, 1, False, lambda outcome: pytest.fail("nothing is to be run")))
     assert kept[0].result == {"value": 7}
+
+
+def test_only_some_runs_with_what_they_start_from(home, tmp_path, capsys):
+    runs = {
+        "dense": {"method": "none"},
+        "longer": {"method": "none", "model": "{dense}"},
+        "first": {"method": "random-heads", "model": "{dense}"},
+        "second": {"method": "random-heads", "model": "{first}"},
+        "third": {"method": "hisp", "model": "{dense}"},
+    }
+    config = {"runs": runs, "baseline": "longer", "seeds": 1}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    entries = entries_of_config(runs, COMMON)
+    assert [entry.name for entry in chosen_entries(entries, ["second"])] == ["dense", "first", "second"]
+    command = compare(home, tmp_path / "out", "--config", tmp_path / "c.yaml", "--only")
+    result = run_json(capsys, *command, "first")
+    assert [run["name"] for run in result["runs"]] == ["dense", "longer", "first"]
+    assert result["baseline"] == "longer"
+    assert "Unknown run 'secnd'. Did you mean 'second'" in fails(capsys, *command, "secnd")
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,9 @@ def test_trainer_stock_trainer_and_loop_agree(method, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "method", [*ALL, AutoAttention(target_sparsity=0.5, dense_share=0.3, distill_logits=1.0)], ids=name_of
+    "method",
+    [*ALL, AutoAttention(target_sparsity=0.5, dense_share=0.3, distill_logits=1.0, distill_noise=0.3)],
+    ids=name_of,
 )
 @pytest.mark.parametrize("step", [5, 15])
 def test_a_resumed_run_is_the_uninterrupted_one(method, step, tmp_path):

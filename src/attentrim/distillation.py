@@ -65,14 +65,12 @@ def _between_states(student: Sequence[Tensor], teacher: Sequence[Tensor], batch:
         mine, theirs = (
             torch.stack([state for state in states if state.shape == shape]).float() for states in (student, teacher)
         )
-        squares = (mine - theirs).square()
-        mask = _mask(student[shapes.index(shape)], batch)
+        apart, mask = mine - theirs, _mask(mine[0], batch)
         if mask is None:
-            mean = squares.mean()
+            mean = apart.square().mean()
         else:
-            values = mask.sum() * len(squares) * shape[-1]
-            mean = torch.where(mask[..., None], squares, 0.0).sum() / values
-        total = total + mean * (shapes.count(shape) / len(shapes))
+            mean = torch.where(mask[..., None], apart, 0.0).square().sum() / (mask.sum() * len(apart) * shape[-1])
+        total = total + mean * (len(apart) / len(shapes))
     return total
 
 

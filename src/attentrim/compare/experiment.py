@@ -103,7 +103,7 @@ def entries_of_config(runs: Mapping[str, Any], common: Mapping[str, Any]) -> lis
 
 
 def entries_of_sweep(sweep: Mapping[str, Any], common: Mapping[str, Any], flags: Sequence[str]) -> list[Entry]:
-    """All combinations of values, named by what varies. A key that is no flag of `train` is a setting of the method."""
+    """All combinations of values, named by what varies. A key that is no flag of `train` is one of the method."""
     if not all(isinstance(values, list) and values for values in sweep.values()):
         raise AttentrimError("sweep: each key needs a list of values, such as 'gate_lr: [0.1, 1, 5]'.")
     entries = []

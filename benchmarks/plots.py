@@ -1,0 +1,110 @@
+"""Draw the figures of RESULTS.md from the files under benchmarks/results, into docs/results.
+
+python benchmarks/plots.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+
+from attentrim import plots
+from attentrim.plots.style import BLUE, GREY, below, look, tidy
+
+HERE = Path(__file__).parent
+OUT = HERE.parent / "docs" / "results"
+MODEL = "mpnet-base"
+
+
+def kept(name: str) -> dict[str, Any]:
+    return dict(json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8")))
+
+
+def heads(ax: Axes) -> None:
+    """Table 1 and Figure 2 of AutoAttention in one."""
+    first, second = kept(f"autoattention-table-1/{MODEL}-cola"), kept(f"autoattention-figure-2/{MODEL}-cola")
+    runs = [run for run in first["runs"] if run["name"] not in ("dense", "hisp-no-retraining")]
+    runs += [run for run in second["runs"] if "target_sparsity" in run["name"]]
+    plots.metric_against_sparsity({**first, "runs": runs}, ax)
+    ax.set_title("CoLA, MPNet-base", loc="left", fontsize="medium")
+
+
+def layers(ax: Axes, task: str) -> None:
+    """The metric by the number of uniform layers, one line an order."""
+    found = kept(f"ours-layers/{MODEL}-{task}")
+    rows = {entry["name"]: entry for entry in found["summary"]}
+    base = found["baseline"]
+    ax.axhline(rows[base]["mean"], color=GREY, linestyle="--", linewidth=1.5, label=f"{base} (baseline)")
+    for number, order in enumerate(("top", "greedy", "generator")):
+        points = sorted(
+            (int(name.rpartition("-")[2]), entry["mean"], entry["sd"] or 0.0)
+            for name, entry in rows.items()
+            if re.fullmatch(rf"{order}-\d+", name)
+        )
+        counts, means, spreads = zip(*points, strict=True)
+        ax.errorbar(counts, means, yerr=spreads, capsize=2, label=order, **look(number))
+    below(ax)
+    tidy(ax, "uniform layers of 12", found["metric"], "CoLA" if task == "cola" else "MRPC")
+
+
+def differences(ax: Axes, name: str, rows: Sequence[str], title: str) -> None:
+    """Rows against their baseline, with 95% intervals."""
+    found = kept(name)
+    entries = {entry["name"]: entry for entry in found["summary"]}
+    shown = [entries[row] for row in rows if row in entries and entries[row]["interval"] is not None]
+    ax.axvline(0, color=GREY, linestyle="--", linewidth=1)
+    for place, entry in enumerate(reversed(shown)):
+        ax.plot([100 * end for end in entry["interval"]], [place, place], color=BLUE, linewidth=2)
+        ax.plot(100 * entry["difference"], place, "o", color=BLUE)
+    ax.set_yticks(range(len(shown)), [entry["name"] for entry in reversed(shown)])
+    tidy(ax, f"{found['metric']} above {found['baseline']}, points", "", title)
+
+
+REGULARISERS = (
+    "vanilla-0.1",
+    "vanilla-0.2",
+    "layerdrop",
+    "attention-layerdrop",
+    "drophead",
+    "scheduler-falling",
+    "attendout",
+    "attendout-train-split",
+    "attendout-prior-3",
+    "attendout-default",
+    "dense-95",
+)
+
+
+def draw(name: str, panels: Sequence[Callable[[Axes], Any]], size: tuple[float, float]) -> None:
+    figure, axes = pyplot.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
+    for ax, panel in zip(axes[0], panels, strict=True):
+        panel(ax)
+    OUT.mkdir(exist_ok=True)
+    figure.savefig(OUT / f"{name}.svg", metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def main() -> None:
+    pyplot.rcParams["svg.hashsalt"] = "attentrim"
+    draw("heads", [heads], (6, 4.5))
+    draw("layers", [lambda ax: layers(ax, "cola"), lambda ax: layers(ax, "mrpc")], (9, 4))
+    regularisers = [
+        lambda ax, task=task, title=title: differences(ax, f"ours-regularisers/{MODEL}-{task}", REGULARISERS, title)
+        for task, title in (("cola", "CoLA"), ("mrpc", "MRPC"))
+    ]
+    draw("regularisers", regularisers, (10, 4))
+    sweeps = [
+        lambda ax: plots.sweep(kept(f"autoattention-figure-6/{MODEL}-cola"), "gate_lr", ax),
+        lambda ax: plots.sweep(kept(f"autoattention-figure-7/{MODEL}-cola"), "penalty", ax),
+    ]
+    draw("sweeps", sweeps, (9, 3.5))
+
+
+if __name__ == "__main__":
+    main()
