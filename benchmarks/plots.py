@@ -20,6 +20,13 @@ from attentrim.plots.style import BLUE, GREY, below, look, tidy
 HERE = Path(__file__).parent
 OUT = HERE.parent / "docs" / "results"
 MODEL = "mpnet-base"
+ORDERS = {
+    "top first": r"top-(\d+)",
+    "greedy": r"greedy-(\d+)",
+    "generator's": r"generator-(\d+)",
+    "top first, distill_noise": r"top-(\d+)-noise",
+}
+"""Of layers made uniform, and the rows that are of each."""
 
 
 def kept(name: str) -> dict[str, Any]:
@@ -41,14 +48,15 @@ def layers(ax: Axes, task: str) -> None:
     rows = {entry["name"]: entry for entry in found["summary"]}
     base = found["baseline"]
     ax.axhline(rows[base]["mean"], color=GREY, linestyle="--", linewidth=1.5, label=f"{base} (baseline)")
-    for number, order in enumerate(("top", "greedy", "generator")):
+    for number, (label, pattern) in enumerate(ORDERS.items()):
         points = sorted(
-            (int(name.rpartition("-")[2]), entry["mean"], entry["sd"] or 0.0)
+            (int(match[1]), entry["mean"], entry["sd"] or 0.0)
             for name, entry in rows.items()
-            if re.fullmatch(rf"{order}-\d+", name)
+            if (match := re.fullmatch(pattern, name))
         )
-        counts, means, spreads = zip(*points, strict=True)
-        ax.errorbar(counts, means, yerr=spreads, capsize=2, label=order, **look(number))
+        if points:
+            counts, means, spreads = zip(*points, strict=True)
+            ax.errorbar(counts, means, yerr=spreads, capsize=2, label=label, **look(number))
     below(ax)
     tidy(ax, "uniform layers of 12", found["metric"], "CoLA" if task == "cola" else "MRPC")
 
@@ -90,20 +98,31 @@ def draw(name: str, panels: Sequence[Callable[[Axes], Any]], size: tuple[float, 
     pyplot.close(figure)
 
 
+def regularisers(task: str, title: str) -> Callable[[Axes], None]:
+    return lambda ax: differences(ax, f"ours-regularisers/{MODEL}-{task}", REGULARISERS, title)
+
+
+FIGURES: dict[str, tuple[list[Callable[[Axes], Any]], tuple[float, float]]] = {
+    "heads": ([heads], (6, 4.5)),
+    "layers": ([lambda ax: layers(ax, "cola"), lambda ax: layers(ax, "mrpc")], (9, 4)),
+    "regularisers": ([regularisers("cola", "CoLA"), regularisers("mrpc", "MRPC")], (10, 4)),
+    "sweeps": (
+        [
+            lambda ax: plots.sweep(kept(f"autoattention-figure-6/{MODEL}-cola"), "gate_lr", ax),
+            lambda ax: plots.sweep(kept(f"autoattention-figure-7/{MODEL}-cola"), "penalty", ax),
+        ],
+        (9, 3.5),
+    ),
+}
+
+
 def main() -> None:
     pyplot.rcParams["svg.hashsalt"] = "attentrim"
-    draw("heads", [heads], (6, 4.5))
-    draw("layers", [lambda ax: layers(ax, "cola"), lambda ax: layers(ax, "mrpc")], (9, 4))
-    regularisers = [
-        lambda ax, task=task, title=title: differences(ax, f"ours-regularisers/{MODEL}-{task}", REGULARISERS, title)
-        for task, title in (("cola", "CoLA"), ("mrpc", "MRPC"))
-    ]
-    draw("regularisers", regularisers, (10, 4))
-    sweeps = [
-        lambda ax: plots.sweep(kept(f"autoattention-figure-6/{MODEL}-cola"), "gate_lr", ax),
-        lambda ax: plots.sweep(kept(f"autoattention-figure-7/{MODEL}-cola"), "penalty", ax),
-    ]
-    draw("sweeps", sweeps, (9, 3.5))
+    for name, (panels, size) in FIGURES.items():
+        try:
+            draw(name, panels, size)
+        except FileNotFoundError as error:
+            print(f"{name}: not run ({Path(error.filename).relative_to(HERE)})")
 
 
 if __name__ == "__main__":

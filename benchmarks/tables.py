@@ -67,19 +67,23 @@ def heads(name: str, rows: list[str]) -> str:
 
 
 def speed(name: str, rows: list[str]) -> str:
-    """How much faster models became, one a row, at each measured shape."""
-    lines: list[str] = []
+    """How much faster models became, one a row, at each shape that was measured."""
+    found: dict[str, dict[str, str]] = {}
+    flops = {}
     for row in rows:
         data = json.loads((HERE / "results" / "speed" / name / f"{row}.json").read_text(encoding="utf-8"))
         measured = [entry for entry in data["rows"] if entry["name"] == "model"]
-        if not lines:
-            shapes = [f"{entry['batch']} x {entry['length']}" for entry in measured]
-            lines = ["| model | " + " | ".join(shapes) + " | if FLOPs were all |", "|---" * (len(shapes) + 2) + "|"]
-        cells = [
-            f"{entry['speedup']:.2f} ({'-'.join(f'{q:.2f}' for q in entry['speedup_quartiles'])})"
+        flops[row] = max(entry["flop_ratio"] for entry in measured)
+        found[row] = {
+            f"{entry['dtype']}, {entry['batch']} x {entry['length']}": f"{entry['speedup']:.2f} "
+            f"({'-'.join(f'{value:.2f}' for value in entry['speedup_quartiles'])})"
             for entry in measured
-        ]
-        lines.append(f"| `{row}` | " + " | ".join(cells) + f" | {measured[0]['flop_ratio']:.2f} |")
+        }
+    places = list(dict.fromkeys(place for cells in found.values() for place in cells))
+    lines = ["| model | " + " | ".join(places) + " | if FLOPs were all |", "|---" * (len(places) + 2) + "|"]
+    for row, cells in found.items():
+        shown = [cells.get(place, "not run") for place in places]
+        lines.append(f"| `{row}` | " + " | ".join(shown) + f" | {flops[row]:.2f} |")
     return "\n".join([*lines, ""])
 
 
@@ -120,7 +124,8 @@ def pooled(row: str, places: list[str]) -> str:
     tasks = []
     for name in names:
         values = {(run["name"], run["seed"]): run["value"] for run in _kept(name)["runs"]}
-        tasks.append({seed: values[row, seed] - values[baseline, seed] for kind, seed in values if kind == row})
+        both = [seed for kind, seed in values if kind == row and (baseline, seed) in values]
+        tasks.append({seed: values[row, seed] - values[baseline, seed] for seed in both})
     seeds = sorted(set.intersection(*(set(task) for task in tasks)))
     means = [statistics.fmean(task[seed] for task in tasks) for seed in seeds]
     low, high = interval(means) or (math.nan, math.nan)

@@ -47,7 +47,7 @@ PROMISED = {
 }
 IN_STAGES = {"ours-heads", "ours-layers"}
 """Whose rows go on from others with epochs of their own."""
-LONGER = {"dense", "top-8-longer"}
+LONGER = {"dense", "top-8-longer", "greedy-10-longer"}
 """Rows of those with other epochs than their baseline's."""
 NO_STEPS = {"max_steps": 1, "learning_rate": 0}
 """Of a run that only removes something: one step that changes no weight."""

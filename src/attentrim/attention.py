@@ -234,3 +234,11 @@ def _stock(module: nn.Module, backend: str) -> Any:
             if function is not None:
                 return function
     return ALL_ATTENTION_FUNCTIONS[backend]
+
+
+def of_heads(bias: Tensor, heads: list[int]) -> Tensor:
+    """Some heads of [batch, heads, ...], by slices: a list of indices would go to the GPU anew each time, and wait."""
+    starts = [head for head in heads if head - 1 not in heads]
+    ends = [head + 1 for head in heads if head + 1 not in heads]
+    parts = [bias[:, start:end] for start, end in zip(starts, ends, strict=True)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .attention import explicit
+from .attention import explicit, of_heads
 
 
 def mpnet(
@@ -30,7 +30,7 @@ def mpnet(
     scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(site.attention_head_size)
     if position_bias is not None:
         kept = getattr(site, "kept_heads", None)
-        scores = scores + (position_bias if kept is None else position_bias[:, kept])
+        scores = scores + (position_bias if kept is None else of_heads(position_bias, kept))
     context, weights = explicit(
         site.attentrim,
         scores,

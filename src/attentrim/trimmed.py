@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from .architectures import Layout
+from .attention import of_heads
 from .errors import UnsupportedModelError
 from .masks import is_open
 
@@ -114,7 +115,7 @@ class SubsetSite(Trimmed):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         arguments = _arguments(self, args, kwargs)
         bias = full_bias(self, arguments, _past(self, arguments))
-        arguments["position_bias"] = None if bias is None else bias[:, self.kept_heads]
+        arguments["position_bias"] = None if bias is None else of_heads(bias, self.kept_heads)
         result = super().forward(**arguments)  # type: ignore[misc]
         # t5 hands the bias on to the next block, which may have other heads
         return (result[0], bias, *result[2:]) if hasattr(self, "compute_bias") else result
