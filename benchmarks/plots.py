@@ -5,7 +5,6 @@ python benchmarks/plots.py
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from tables import results_of
 
 from attentrim import plots
 from attentrim.plots.style import BLUE, GREY, below, look, tidy
@@ -29,13 +29,12 @@ ORDERS = {
 """Of layers made uniform, and the rows that are of each."""
 
 
-def kept(name: str) -> dict[str, Any]:
-    return dict(json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8")))
-
-
 def heads(ax: Axes) -> None:
     """Table 1 and Figure 2 of AutoAttention in one."""
-    first, second = kept(f"autoattention-table-1/{MODEL}-cola"), kept(f"autoattention-figure-2/{MODEL}-cola")
+    first, second = (
+        results_of(f"autoattention-table-1/{MODEL}-cola"),
+        results_of(f"autoattention-figure-2/{MODEL}-cola"),
+    )
     runs = [run for run in first["runs"] if run["name"] not in ("dense", "hisp-no-retraining")]
     runs += [run for run in second["runs"] if "target_sparsity" in run["name"]]
     plots.metric_against_sparsity({**first, "runs": runs}, ax)
@@ -44,7 +43,7 @@ def heads(ax: Axes) -> None:
 
 def layers(ax: Axes, task: str) -> None:
     """The metric by the number of uniform layers, one line an order."""
-    found = kept(f"ours-layers/{MODEL}-{task}")
+    found = results_of(f"ours-layers/{MODEL}-{task}")
     rows = {entry["name"]: entry for entry in found["summary"]}
     base = found["baseline"]
     ax.axhline(rows[base]["mean"], color=GREY, linestyle="--", linewidth=1.5, label=f"{base} (baseline)")
@@ -63,7 +62,7 @@ def layers(ax: Axes, task: str) -> None:
 
 def differences(ax: Axes, name: str, rows: Sequence[str], title: str) -> None:
     """Rows against their baseline, with 95% intervals."""
-    found = kept(name)
+    found = results_of(name)
     entries = {entry["name"]: entry for entry in found["summary"]}
     shown = [entries[row] for row in rows if row in entries and entries[row]["interval"] is not None]
     ax.axvline(0, color=GREY, linestyle="--", linewidth=1)
@@ -108,8 +107,8 @@ FIGURES: dict[str, tuple[list[Callable[[Axes], Any]], tuple[float, float]]] = {
     "regularisers": ([regularisers("cola", "CoLA"), regularisers("mrpc", "MRPC")], (10, 4)),
     "sweeps": (
         [
-            lambda ax: plots.sweep(kept(f"autoattention-figure-6/{MODEL}-cola"), "gate_lr", ax),
-            lambda ax: plots.sweep(kept(f"autoattention-figure-7/{MODEL}-cola"), "penalty", ax),
+            lambda ax: plots.sweep(results_of(f"autoattention-figure-6/{MODEL}-cola"), "gate_lr", ax),
+            lambda ax: plots.sweep(results_of(f"autoattention-figure-7/{MODEL}-cola"), "penalty", ax),
         ],
         (9, 3.5),
     ),

@@ -32,12 +32,12 @@ def table(name: str, rows: list[str]) -> str:
     """One table in Markdown, and the command that makes it."""
     experiment, _, place = name.partition("/")
     model, _, task = place.rpartition("-")
-    kept = _kept(name)
-    found = {entry["name"]: entry for entry in kept["summary"]}
-    baseline = kept["baseline"]
+    result = results_of(name)
+    found = {entry["name"]: entry for entry in result["summary"]}
+    baseline = result["baseline"]
     columns = [
         "run",
-        f"{kept['metric']}, mean ± sd",
+        f"{result['metric']}, mean ± sd",
         "seeds",
         f"against {baseline} (95% interval)",
         "heads removed",
@@ -47,18 +47,18 @@ def table(name: str, rows: list[str]) -> str:
     for row in rows or list(found):
         cells = _cells(found[row], baseline) if row in found else [f"`{row}`", "not run", "", "", "", ""]
         lines.append("| " + " | ".join(cells) + " |")
-    seeds = len(kept["seeds"])
+    seeds = len(result["seeds"])
     command = f"python benchmarks/run.py {experiment} --model {model} --task {task} --seeds {seeds} --tf32 True"
     return "\n".join([*lines, "", f"`{command}`", ""])
 
 
 def heads(name: str, rows: list[str]) -> str:
     """Heads kept by layer, the mean over seeds."""
-    kept = _kept(name)
+    result = results_of(name)
     counts: dict[str, list[list[int]]] = {}
-    for run in kept["runs"]:
+    for run in result["runs"]:
         counts.setdefault(run["name"], []).append(run["heads_kept"])
-    layers = len(kept["runs"][0]["heads_kept"])
+    layers = len(result["runs"][0]["heads_kept"])
     lines = ["| heads kept in layer | " + " | ".join(map(str, range(layers))) + " |", "|---" * (layers + 1) + "|"]
     for row in rows or list(counts):
         means = [f"{statistics.fmean(column):.1f}" for column in zip(*counts[row], strict=True)]
@@ -71,9 +71,10 @@ def speed(name: str, rows: list[str]) -> str:
     found: dict[str, dict[str, str]] = {}
     flops = {}
     for row in rows:
-        data = json.loads((HERE / "results" / "speed" / name / f"{row}.json").read_text(encoding="utf-8"))
+        file = HERE / "results" / "speed" / name / f"{row}.json"
+        data = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"rows": []}
         measured = [entry for entry in data["rows"] if entry["name"] == "model"]
-        flops[row] = max(entry["flop_ratio"] for entry in measured)
+        flops[row] = f"{max(entry['flop_ratio'] for entry in measured):.2f}" if measured else ""
         found[row] = {
             f"{entry['dtype']}, {entry['batch']} x {entry['length']}": f"{entry['speedup']:.2f} "
             f"({'-'.join(f'{value:.2f}' for value in entry['speedup_quartiles'])})"
@@ -83,21 +84,21 @@ def speed(name: str, rows: list[str]) -> str:
     lines = ["| model | " + " | ".join(places) + " | if FLOPs were all |", "|---" * (len(places) + 2) + "|"]
     for row, cells in found.items():
         shown = [cells.get(place, "not run") for place in places]
-        lines.append(f"| `{row}` | " + " | ".join(shown) + f" | {flops[row]:.2f} |")
+        lines.append(f"| `{row}` | " + " | ".join(shown) + f" | {flops[row]} |")
     return "\n".join([*lines, ""])
 
 
 def cost(name: str, rows: list[str]) -> str:
     """What training took beside the baseline: time, and the most memory."""
-    kept = _kept(name)
+    result = results_of(name)
     found: dict[str, list[dict[str, Any]]] = {}
-    for run in kept["runs"]:
+    for run in result["runs"]:
         found.setdefault(run["name"], []).append(run)
 
     def mean(row: str, key: str) -> float:
         return statistics.fmean(run[key] for run in found[row])
 
-    base = kept["baseline"]
+    base = result["baseline"]
     lines = ["| run | seconds | times the baseline's | memory, GiB | times the baseline's |", "|---|---|---|---|---|"]
     for row in rows or list(found):
         time, memory = mean(row, "train_seconds"), mean(row, "peak_memory_bytes")
@@ -106,7 +107,7 @@ def cost(name: str, rows: list[str]) -> str:
     return "\n".join([*lines, ""])
 
 
-def steps(name: str, rows: list[str]) -> str:
+def steps(name: str, _rows: list[str]) -> str:
     """What a step costs beside a stock one, alone on a machine."""
     text = (HERE / "results" / "step_cost" / f"{name}.jsonl").read_text(encoding="utf-8")
     lines = ["| method | settings | time, times stock | 95% interval | memory, times |", "|---|---|---|---|---|"]
@@ -123,7 +124,7 @@ def pooled(row: str, places: list[str]) -> str:
     baseline, *names = places
     tasks = []
     for name in names:
-        values = {(run["name"], run["seed"]): run["value"] for run in _kept(name)["runs"]}
+        values = {(run["name"], run["seed"]): run["value"] for run in results_of(name)["runs"]}
         both = [seed for kind, seed in values if kind == row and (baseline, seed) in values]
         tasks.append({seed: values[row, seed] - values[baseline, seed] for seed in both})
     seeds = sorted(set.intersection(*(set(task) for task in tasks)))
@@ -134,7 +135,8 @@ def pooled(row: str, places: list[str]) -> str:
     return line + f"({low:+.4f} to {high:+.4f}), {len(seeds)} seeds.\n"
 
 
-def _kept(name: str) -> dict[str, Any]:
+def results_of(name: str) -> dict[str, Any]:
+    """What keep.py kept of EXPERIMENT/MODEL-TASK."""
     return dict(json.loads((HERE / "results" / f"{name}.json").read_text(encoding="utf-8")))
 
 
