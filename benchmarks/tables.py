@@ -21,6 +21,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from attentrim.cli.arguments import read_config
+from attentrim.cli.compare import DEFAULTS
 from attentrim.compare.results import interval
 
 HERE = Path(__file__).parent
@@ -47,9 +49,17 @@ def table(name: str, rows: list[str]) -> str:
     for row in rows or list(found):
         cells = _cells(found[row], baseline) if row in found else [f"`{row}`", "not run", "", "", "", ""]
         lines.append("| " + " | ".join(cells) + " |")
-    seeds = len(result["seeds"])
-    command = f"python benchmarks/run.py {experiment} --model {model} --task {task} --seeds {seeds} --tf32 True"
+    words = ["python benchmarks/run.py", experiment, "--model", model, "--task", task, "--seeds", len(result["seeds"])]
+    command = " ".join(map(str, [*words, "--tf32 True", *_flags(experiment, result["runs"][0])]))
     return "\n".join([*lines, "", f"`{command}`", ""])
+
+
+def _flags(experiment: str, run: dict[str, Any]) -> list[str]:
+    """What the command said beyond the config, as far as it changes results."""
+    config = read_config(str(HERE / experiment / "config.yaml"))
+    own = {**DEFAULTS, **config, **config.get("runs", {}).get(run["name"], {})}
+    names = ("max_train_samples", "num_train_epochs")
+    return [f"--{name} {run['settings'][name]:g}" for name in names if run["settings"].get(name) != own.get(name)]
 
 
 def heads(name: str, rows: list[str]) -> str:
