@@ -192,9 +192,7 @@ def test_a_comparison_that_is_killed_ends_in_the_same_table(home, tmp_path, caps
     process = subprocess.Popen(
         [sys.executable, "-m", "attentrim.cli", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 120
-    while len(list((tmp_path / "killed").rglob("done"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
+    eventually(lambda: len(list((tmp_path / "killed").rglob("done"))) >= 2, 120)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     done = sorted((tmp_path / "killed").rglob("done"))
@@ -206,6 +204,36 @@ def test_a_comparison_that_is_killed_ends_in_the_same_table(home, tmp_path, caps
     tables = [(tmp_path / name / "table.md").read_text() for name in ("whole", "killed")]
     assert without_seconds(tables[0]) == without_seconds(tables[1])
     assert "random-heads" in tables[0]
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_comparison_that_is_killed_takes_its_runs_with_it(home, tmp_path, how):
+    """They would go on using the machine, and write where the next comparison does."""
+    endless = ("--methods", "random-heads", "--max_steps", 100_000, "--logging_steps", 1)
+    words = [str(word) for word in compare(home, tmp_path, *endless)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attentrim.cli", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    history = tmp_path / "dense" / "seed-0" / "history.jsonl"
+
+    def grows():
+        before = history.stat().st_size if history.is_file() else 0
+        time.sleep(2)
+        return history.is_file() and history.stat().st_size > before
+
+    try:
+        assert eventually(grows)
+    finally:
+        os.kill(process.pid, how)
+        process.wait()
+    assert eventually(lambda: not grows())
+
+
+def eventually(wanted, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not (found := wanted()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
 
 
 def test_one_failed_run_does_not_lose_the_others(home, tmp_path, capsys):

@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -204,7 +203,7 @@ def _train(directory: str, jobs: int) -> None:
     """In the process: `attentrim train` with the settings of a run, its words in a log."""
     import torch
 
-    _die_with_the_parent()
+    _die_with_the_comparison()
     if jobs > 1:
         # more threads than cores would wait for each other
         torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
@@ -223,13 +222,13 @@ def _train(directory: str, jobs: int) -> None:
     sys.exit(code)
 
 
-def _die_with_the_parent() -> None:
+def _die_with_the_comparison() -> None:
     """A comparison that is killed must not leave runs behind that write where the next one does."""
-    parent = os.getppid()
+    comparison = multiprocessing.parent_process()
+    assert comparison is not None
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
+        comparison.join()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
