@@ -19,9 +19,10 @@ def states(*shapes, seed):
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_the_distance_of_hidden_states_is_the_mean_over_layers_of_that_over_valid_tokens(masked):
+def test_the_distance_of_hidden_states_is_a_share_of_the_teachers_at_valid_tokens_the_mean_over_layers(masked):
     shapes = [(2, 5, 8)] * 3 + [(2, 4, 8)] * 2
     mine, theirs = states(*shapes, seed=0), states(*shapes, seed=1)
+    theirs = tuple(scale * state for scale, state in zip((1, 2, 3, 4, 5), theirs, strict=True))
     mask = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
 
     def output(values):
@@ -34,8 +35,21 @@ def test_the_distance_of_hidden_states_is_the_mean_over_layers_of_that_over_vali
         fits = masked and student.shape[1] == mask.shape[1]
         places = [(row, token) for row in range(2) for token in range(student.shape[1])]
         valid = [place for place in places if not fits or mask[place]]
-        layers.append(sum(float((student[place] - teacher[place]).square().mean()) for place in valid) / len(valid))
+        apart = sum(float((student[place] - teacher[place]).square().sum()) for place in valid)
+        layers.append(apart / sum(float(teacher[place].square().sum()) for place in valid))
     assert float(found) == pytest.approx(0.5 * sum(layers) / len(layers), rel=1e-5)
+
+
+def test_the_scale_of_the_hidden_states_does_not_matter():
+    (mine,), (theirs,) = states((2, 5, 8), seed=0), states((2, 5, 8), seed=1)
+
+    def distance(scale):
+        outputs = ({"hidden_states": (scale * value,)} for value in (mine, theirs))
+        return float(distillation_loss(*outputs, {}, logits=0, hidden=1))
+
+    assert distance(0.1) == pytest.approx(distance(1.0), rel=1e-5)
+    zeros = {"hidden_states": (torch.zeros_like(theirs),)}
+    assert float(distillation_loss(zeros, {"hidden_states": (theirs,)}, {}, logits=0, hidden=1)) == pytest.approx(1.0)
 
 
 def test_padding_has_no_gradient_whatever_stands_there():

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from .errors import MethodError
 
 IGNORED = -100
+LEAST = 1e-6
+"""Of a teacher's squares, so that nothing is divided by zero."""
 
 
 def distillation_loss(
@@ -25,7 +27,8 @@ def distillation_loss(
     """The weighted sum of the distances between two outputs of the same batch.
 
     Logits: KL divergence at a temperature (times its square), or squared error where there is one output; at positions
-    with a label where every token has one. Hidden states: mean squared error over valid tokens and all layers.
+    with a label where every token has one. Hidden states: squared error as a share of the teacher's own squares, over
+    valid tokens, the mean over layers; so 1 is as far as from nothing, whatever the scale of a model's states.
     """
     loss: Tensor | None = None
     if logits:
@@ -60,18 +63,17 @@ def _between_logits(student: Tensor, teacher: Tensor, batch: Mapping[str, Any], 
 def _between_states(student: Sequence[Tensor], teacher: Sequence[Tensor], batch: Mapping[str, Any]) -> Tensor:
     """The mean over all layers. Those of one shape go together: one by one they are many small operations."""
     shapes = [state.shape for state in student]
-    total = torch.zeros((), device=student[0].device)
+    shares = []
     for shape in dict.fromkeys(shapes):
         mine, theirs = (
             torch.stack([state for state in states if state.shape == shape]).float() for states in (student, teacher)
         )
-        apart, mask = mine - theirs, _mask(mine[0], batch)
-        if mask is None:
-            mean = apart.square().mean()
-        else:
-            mean = torch.where(mask[..., None], apart, 0.0).square().sum() / (mask.sum() * len(apart) * shape[-1])
-        total = total + mean * (len(apart) / len(shapes))
-    return total
+        apart, whole, mask = mine - theirs, theirs, _mask(mine[0], batch)
+        if mask is not None:
+            apart, whole = (torch.where(mask[..., None], part, 0.0) for part in (apart, whole))
+        apart, whole = (part.square().flatten(1).sum(1) for part in (apart, whole))
+        shares.append(apart / whole.clamp(min=LEAST))
+    return torch.cat(shares).mean()
 
 
 def _states(output: Any) -> tuple[Tensor, ...]:
