@@ -25,6 +25,8 @@ ORDERS = {
     "greedy": r"greedy-(\d+)",
     "generator's": r"generator-(\d+)",
     "top first, distill_noise": r"top-(\d+)-noise",
+    "top first, hidden states": r"top-(\d+)-states",
+    "greedy, hidden states": r"greedy-(\d+)-states",
 }
 """Of layers made uniform, and the rows that are of each."""
 
