@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers as tf
 import yaml
-from commands import run, run_json
+from commands import fails, run, run_json
 from safetensors import safe_open
 
 import attentrim
@@ -193,6 +193,12 @@ def test_none_is_plain_fine_tuning(home, tmp_path, capsys):
     settings = ("--method_config", "target_sparsity=0.5", "distill_logits=1", "distill_hidden=1")
     distilled = train(capsys, home, tmp_path / "distilled", *settings, "--teacher", teacher)
     assert distilled["sparsity"] == 0.5
+
+
+def test_a_teacher_that_was_not_trained_for_the_task_is_refused(home, tmp_path, capsys):
+    words = ["train", "--model", home / "tiny", "--task", "cola", "--data_dir", home / "data", "--use_cpu"]
+    words += ["--output_dir", tmp_path / "run", "--teacher", home / "tiny", "--method_config", "distill_hidden=1"]
+    assert "has no head for classification" in fails(capsys, *words)
 
 
 def test_resume(home, tmp_path, capsys):

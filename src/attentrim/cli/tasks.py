@@ -233,12 +233,8 @@ def _config(name: str) -> Any:
 
 
 def _as_trained(task: Task, config: Any, name: str, output: Output) -> Task:
-    """The task, if the model was trained for it. A fresh, random head would be evaluated in silence."""
-    kind = task.how
-    heads = config.architectures or []
-    if not kind.fits(heads):
-        saved = heads[0] if heads else "a bare model"
-        raise TaskError(f"{name} has no head for {kind.name} (it is {saved}): train it on {task.name} first.")
+    """The task, if the model was trained for it."""
+    _check_head(task, config, name)
     if task.kind not in ("classification", "tokens"):
         return task
     known = class_names(config)
@@ -251,6 +247,14 @@ def _as_trained(task: Task, config: Any, name: str, output: Output) -> Task:
             f"{name} calls its classes {', '.join(known)}; they are taken for {', '.join(task.labels)}, in this order"
         )
     return task
+
+
+def _check_head(task: Task, config: Any, name: str) -> None:
+    """A fresh, random head would be evaluated, or distilled from, in silence."""
+    heads = config.architectures or []
+    if not task.how.fits(heads):
+        saved = heads[0] if heads else "a bare model"
+        raise TaskError(f"{name} has no head for {task.how.name} (it is {saved}): train it on {task.name} first.")
 
 
 def class_names(config: Any) -> list[str]:
@@ -285,6 +289,7 @@ def put_in_order(model: Any, known: Sequence[str], labels: Sequence[str], name: 
 
 def load_teacher(name: str, task: Task) -> Any:
     """The model to distil from, with the classes of the task in its order."""
+    _check_head(task, _config(name), name)
     teacher = load_model(name)
     if task.kind in ("classification", "tokens"):
         known = class_names(teacher.config)
