@@ -15,6 +15,7 @@ import zoo
 from attentrim import AttendOut, Control, trim
 from attentrim.attention import SiteState, explicit
 from attentrim.errors import MethodError, TrainingError
+from attentrim.methods.attendout import ORDERS
 from attentrim.methods.attendout.draws import merged
 from attentrim.methods.attendout.estimators import Baseline, contrast, log_probabilities, policy_gradient
 from attentrim.methods.attendout.generator import Generator, Valid, log_probability
@@ -544,7 +545,7 @@ def test_records_tell_the_game(tmp_path):
     assert {"reward", "win_rate", "attacker_kept", "drop_rate", "entropy", "peak_memory_mb"} <= logged.keys()
     assert len(trainer.session.record()["drop_rates"]) == 2
     assert json.loads(json.dumps(trainer.plan().made_by))["drop_rates"].keys() == {"0", "1"}
-    assert "dev" in trainer.session.remarks()["rewarded_on"]
+    assert "Rewarded on dev" in trainer.session.remarks()[0]
     assert 0 < logged["entropy"] <= 0.694
 
 
@@ -580,6 +581,8 @@ def test_sites_are_chosen_by_rate_count_order_and_metric():
         {"max_drop": 0.5, "prune_order": "greedy"},
         {"max_drop": 0.5, "prune_order": "top"},
         {"prune_count": 2, "prune_order": "top", "tune_share": 0.5, "distill_logits": 1.0, "distill_hidden": 1.0},
+        {"prune_count": 2, "prune_order": "greedy", "tune_share": 1},
+        {"max_drop": 0.5, "prune_order": "top", "tune_share": 1},
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
@@ -616,6 +619,52 @@ def test_sites_turn_uniform_one_by_one_and_the_game_is_the_teacher(tmp_path):
     assert trainer.session.settled
 
 
+def test_without_a_game_it_is_plain_training_with_sites_uniform(tmp_path):
+    """By hand: the same model, batches and noise, the upper sites made uniform at steps 1 and 6 of 20."""
+    trainer = game(tmp_path / "tuned", {"prune_count": 2, "prune_order": "top", "tune_share": 1})
+    rows = len(trainer.train_dataset)
+    trainer.train()
+    by_hand = tr.trainer(tmp_path / "by-hand", None, tr.classifier(**DROPOUT))
+    control = Control(by_hand.model)
+
+    class Schedule(tf.TrainerCallback):
+        def on_step_begin(self, args, state, trainer_control, **kwargs):
+            if state.global_step in (1, 6):
+                control.set_uniform({1: 1, 6: 0}[state.global_step])
+
+    by_hand.add_callback(Schedule())
+    by_hand.train()
+    assert rows == len(by_hand.train_dataset)
+    assert tr.same(tr.weights(trainer.model), tr.weights(by_hand.model))
+    assert trainer.plan().uniform == (0, 1)
+    assert not trainer.session.rates
+    assert not trainer.session.alternatives()
+
+
+def test_without_a_game_only_a_metric_needs_data_held_out(tmp_path):
+    held = {order: game(tmp_path, {"prune_count": 1, "prune_order": order, "tune_share": 1}) for order in ORDERS[1:]}
+    rows = {order: len(trainer.train_dataset) for order, trainer in held.items()}
+    assert rows["greedy"] < rows["top"] == len(tr.trainer(tmp_path, None).train_dataset)
+
+
+@pytest.mark.parametrize("order", ORDERS[1:])
+def test_resumed_without_a_game(order, tmp_path):
+    settings = {"prune_count": 2, "prune_order": order, "tune_share": 1}
+    saving = {"save_strategy": "steps", "save_steps": 4, "max_steps": 18}
+    whole = game(tmp_path, settings, **saving)
+    whole.train()
+    again = game(tmp_path, settings, tr.classifier(seed=5, **DROPOUT), **saving)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    assert tr.same(tr.weights(whole.model), tr.weights(again.model))
+    assert whole.session.chosen == again.session.chosen
+
+
+def test_who_tunes_without_our_trainer_is_told():
+    session = attached(prune_count=1, prune_order="top", tune_share=1)
+    with pytest.raises(MethodError, match=r"needs attentrim\.Trainer"):
+        session.step()
+
+
 # Bad input
 
 
@@ -625,6 +674,10 @@ def test_sites_turn_uniform_one_by_one_and_the_game_is_the_teacher(tmp_path):
         ({"preset": "v3"}, "one of default, v1, v2"),
         ({"prune_count": 1, "max_drop": 0.1}, "not several"),
         ({"tune_share": 0.3}, "tune_share is for pruning"),
+        ({"tune_share": 1, "prune_count": 1}, "no generator learns"),
+        ({"tune_share": 1, "prune_threshold": 0.5}, "no generator learns"),
+        ({"tune_share": 1, "prune_count": 1, "prune_order": "top", "plain_run": True}, "there is none"),
+        ({"tune_share": 100, "prune_count": 1}, "Did you mean 1"),
         ({"prune_threshold": 0.5, "prune_order": "top"}, "leave prune_order"),
         ({"estimator": "contrast", "reward_source": "cached"}, "not trained on"),
         ({"draws": 1}, "2 or more"),

@@ -69,7 +69,7 @@ def test_attendout_prunes_records_and_says_what_it_was_rewarded_on(home, tmp_pat
     result = train(capsys, home, tmp_path / "run", *command)
     assert result["uniform_sites"] == [1]
     assert result["heads_kept"] == [4, 0]
-    assert "dev" in result["rewarded_on"]
+    assert "Rewarded on dev" in result["remarks"][0]
     assert result["value"] == pytest.approx(result["masked_value"], abs=1e-6)
     assert set(result["alternatives"]) == {"generator_masks"}
     assert evaluate(capsys, home, tmp_path / "run")["value"] == result["value"]
@@ -199,6 +199,22 @@ def test_a_teacher_that_was_not_trained_for_the_task_is_refused(home, tmp_path, 
     words = ["train", "--model", home / "tiny", "--task", "cola", "--data_dir", home / "data", "--use_cpu"]
     words += ["--output_dir", tmp_path / "run", "--teacher", home / "tiny", "--method_config", "distill_hidden=1"]
     assert "has no head for classification" in fails(capsys, *words)
+
+
+def test_attention_goes_on_plain_text_and_what_is_left_is_fine_tuned(home, tmp_path, capsys):
+    """A bare teacher will do where nobody asks for its answers; what comes out starts a task like any model."""
+    for name in ("train", "validation"):
+        (tmp_path / f"{name}.txt").write_text("a dog barks\n\nthe cat sleeps there\n" * 20)
+    settings = ("tune_share=1", "prune_order=top", "prune_count=1", "distill_hidden=1", "label_weight=0")
+    words = ["--model", home / "tiny", "--task", "mlm", "--data_dir", tmp_path, "--use_cpu", "--max_steps", 6]
+    words += ["--teacher", home / "tiny", "--method", "attendout", "--method_config", *settings, "--no_bench"]
+    result = run_json(capsys, "train", *words, "--output_dir", tmp_path / "text")
+    assert result["uniform_sites"] == [1]
+    assert "says nothing" in result["remarks"][0]
+    assert "before" not in result
+    assert "says nothing" in (tmp_path / "text" / "README.md").read_text()
+    tuned = train(capsys, home, tmp_path / "run", "--model", tmp_path / "text", "--method", "none")
+    assert (tuned["uniform_sites"], tuned["heads_kept"]) == ([1], [4, 0])
 
 
 def test_resume(home, tmp_path, capsys):

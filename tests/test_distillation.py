@@ -121,7 +121,48 @@ def test_the_teacher_is_asked_about_disturbed_batches_and_the_labels_are_of_clea
     assert torch.equal(seen["teacher"][0], noisy)
 
 
+def test_the_weight_of_the_labels(tmp_path):
+    """The loss is that of the labels, weighed, and the distance; without a teacher in sight, the labels' own."""
+    model, teacher = tr.classifier(), tr.classifier(seed=3)
+    batch = tr.batches(1, seed=2)[0]
+    losses = {}
+    for weight in (0.0, 1.0, 3.0):
+        method = RandomHeads(target_sparsity=0.0, distill_hidden=1.0, label_weight=weight)
+        trainer = tr.trainer(tmp_path, method, model, teacher=teacher)
+        model.train()
+        losses[weight] = float(trainer.compute_loss(model, dict(batch)).detach())
+        trainer.session.detach()
+    outputs = [part(**batch, output_hidden_states=True) for part in (model, teacher.eval())]
+    own = float(outputs[0].loss.detach())
+    apart = float(distillation_loss(*outputs, batch, logits=0, hidden=1).detach())
+    assert losses == pytest.approx({0.0: apart, 1.0: own + apart, 3.0: 3 * own + apart}, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "trains"),
+    [
+        ({"label_weight": 0.0, "distill_hidden": 1.0}, False),
+        ({"label_weight": 0.0, "distill_hidden": 1.0, "distill_logits": 0.1}, True),
+        ({"label_weight": 0.0, "distill_hidden": 1.0, "dense_share": 0.3}, True),
+        ({"label_weight": 0.1, "distill_hidden": 1.0}, True),
+        ({}, True),
+    ],
+)
+def test_what_trains_the_head(settings, trains, tmp_path):
+    method = RandomHeads(target_sparsity=0.0, **settings)
+    assert method.trains_head == trains
+    before = tr.classifier()
+    teacher = tr.classifier(seed=3) if method.distills and not method.dense else None
+    trainer = tr.trainer(tmp_path, method, tr.classifier(), teacher=teacher, max_steps=2, weight_decay=0.0)
+    trainer.train()
+    assert torch.equal(before.classifier.weight, trainer.model.classifier.weight) != trains
+    assert not torch.equal(before.bert.embeddings.word_embeddings.weight, trainer.model.get_input_embeddings().weight)
+    assert bool(trainer.session.remarks()) != trains
+
+
 def test_noise_without_distillation_is_refused():
+    with pytest.raises(MethodError, match="label_weight is for distillation"):
+        HISP(label_weight=0)
     with pytest.raises(MethodError, match="distill_noise is for distillation"):
         HISP(distill_noise=0.1)
     with pytest.raises(MethodError, match="distill_noise"):

@@ -25,7 +25,7 @@ PAGES = [
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
     if re.search(r"```(python|bash)", path.read_text())
 ]
-NAME_HIGH_SITES = ("attendout", "checkpoints", "concepts", "prune-a-trained-model")
+NAME_HIGH_SITES = ("attendout", "checkpoints", "concepts", "prune-a-trained-model", "training")
 """Pages whose commands need twelve sites; the others do with fewer."""
 BLOCK = re.compile(r"```(python|bash|yaml)\n(.*?)```", flags=re.DOTALL)
 
@@ -54,7 +54,9 @@ def stand_ins(page, tmp_path, monkeypatch):
     Path("similar.csv").write_text("sentence1,sentence2,score\n" + "".join(f"a {n},b,{n / 8}\n" for n in numbers))
     Path("entities.conll").write_text("".join(f"Ada B-PER\nruns O\n{n} O\n\n" for n in numbers))
     Path("choices.csv").write_text("start,a,b,c,label\n" + "".join(f"s {n},x,y,z,{n % 3}\n" for n in numbers))
-    Path("sentences.txt").write_text("".join(f"A dog sees {n} cats.\n" for n in numbers))
+    Path("text").mkdir()
+    for name in ("sentences.txt", "text/train.txt", "text/validation.txt"):
+        Path(name).write_text("".join(f"A dog sees {n} cats.\n" for n in numbers))
     return tmp_path
 
 

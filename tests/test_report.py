@@ -215,7 +215,7 @@ def hostile_run(directory):
     tokens = [["[CLS]", *HOSTILE, "[SEP]"]]
     plan = plan_of(removed={0: [1]}, made_by={"method": HOSTILE[0]})
     settings = {"model": HOSTILE[1], "train_file": HOSTILE[2], "task": None}
-    metrics = {"task": HOSTILE[0], "model": HOSTILE[1], "metric": "accuracy", "rewarded_on": HOSTILE[2]}
+    metrics = {"task": HOSTILE[0], "model": HOSTILE[1], "metric": "accuracy", "remarks": [HOSTILE[2]]}
     return write_run(
         directory, plan=plan, sentences=tokens, texts=[" ".join(HOSTILE)], config=settings, metrics=metrics
     )

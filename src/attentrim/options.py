@@ -26,6 +26,9 @@ def _as_share(value: Any) -> Any:
 
 
 SHARE = Rule("in [0, 1)", lambda value: 0 <= value < 1, _as_share)
+NONE_TO_ALL = Rule(
+    "in [0, 1]", lambda value: 0 <= value <= 1, lambda value: _as_share(value) or (1.0 if value == 100 else None)
+)
 SHARE_OR_ALL = Rule(
     "in (0, 1]", lambda value: 0 < value <= 1, lambda value: _as_share(value) or (1.0 if value == 100 else None)
 )

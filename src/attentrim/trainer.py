@@ -128,7 +128,8 @@ class Trainer(transformers.Trainer):
         normalised = self.model_accepts_loss_kwargs and num_items_in_batch is not None
         if normalised or self.compute_loss_func is not None:
             distance = distance / self.current_gradient_accumulation_steps
-        return (loss + distance, outputs) if return_outputs else loss + distance
+        loss = self.method.label_weight * loss + distance
+        return (loss, outputs) if return_outputs else loss
 
     def _check_normalisation(self, model: nn.Module, inputs: dict[str, Any], items: Any) -> None:
         """See once whether the model's loss heeds the number of items, where gradients are accumulated.
@@ -206,8 +207,8 @@ class Trainer(transformers.Trainer):
         if method.distills and self.teacher is None:
             if not method.dense:
                 raise MethodError(
-                    "Distillation needs a dense model: give Trainer(teacher=...), or set dense_share, so that it is "
-                    "trained first."
+                    "Distillation needs a dense model: give a teacher, or have dense steps first "
+                    "(dense_share; for attendout, a tune_share below 1)."
                 )
             if hasattr(self.model, "peft_config"):
                 raise MethodError("A PEFT model cannot be its own teacher: give Trainer(teacher=...).")

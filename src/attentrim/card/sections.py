@@ -85,10 +85,10 @@ def results(run: Recorded) -> str:
     ]
     columns = ("metric", *(["before"] if before else []), "after")
     whose = f' "Before" is {before["of"]}.' if before else " The model that it started from was not trained for this."
-    remark = f" Rewarded on {metrics['rewarded_on']}." if "rewarded_on" in metrics else ""
+    remarks = "".join(f" {remark}" for remark in metrics.get("remarks") or [])
     return (
         f"## Results\n\n{_table(columns, rows)}\n\nOn {metrics['examples']} validation examples of {run.task}, seed "
-        f"{run.seed}.{whose}{remark}"
+        f"{run.seed}.{whose}{remarks}"
     )
 
 

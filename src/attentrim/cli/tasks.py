@@ -287,8 +287,10 @@ def put_in_order(model: Any, known: Sequence[str], labels: Sequence[str], name: 
     model.config.label2id = {label: index for index, label in enumerate(labels)}
 
 
-def load_teacher(name: str, task: Task) -> Any:
-    """The model to distil from, with the classes of the task in its order."""
+def load_teacher(name: str, task: Task, bare: bool = False) -> Any:
+    """The model to distil from, with the classes of the task in its order; a bare one is not asked for its answers."""
+    if bare:
+        return _load(name, task, fresh_head=True)[0]
     _check_head(task, _config(name), name)
     teacher = load_model(name)
     if task.kind in ("classification", "tokens"):

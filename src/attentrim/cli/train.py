@@ -125,8 +125,9 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     }
     if training.process_index == 0:
         write_yaml(directory / CONFIG, _config_file(args, method, training, defaults))
-    teacher = load_teacher(args.teacher, task) if args.teacher else None
-    before = _before(loaded, teacher, data["validation"], training)
+    bare = method is not None and not method.trains_head
+    teacher = load_teacher(args.teacher, task, bare) if args.teacher else None
+    before = {} if bare else _before(loaded, teacher, data["validation"], training)
     trainer = Trainer(
         model=loaded.model,
         args=training,
@@ -161,7 +162,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "train_seconds": done.metrics["train_runtime"],
         **({"before": before} if before else {}),
         **({"alternatives": others} if others else {}),
-        **(session.remarks() if session else {}),
+        **({"remarks": session.remarks()} if session and session.remarks() else {}),
     }
     if trainer.is_world_process_zero():
         timed = masked_by is None and not args.no_bench
@@ -234,8 +235,8 @@ def _report(output: Output, dense: Any, final: Any, result: dict[str, Any], spee
     output.say(f"before it was trimmed, with its plan at work, {result['metric']} was {result['masked_value']:.4f}")
     for name, value in result.get("alternatives", {}).items():
         output.say(f"with {name.replace('_', ' ')} at work, {result['metric']} was {value:.4f}")
-    if "rewarded_on" in result:
-        output.say(f"rewarded on {result['rewarded_on']}")
+    for remark in result.get("remarks", []):
+        output.say(remark)
     if "before" in result:
         before = result["before"]
         output.say(f"{result['metric']} of {before['of']} was {before['value']:.4f}")

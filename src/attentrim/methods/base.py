@@ -39,11 +39,15 @@ class Method:
     distill_noise: float = option(
         0.0, "distil on a copy of each batch in which this share of the words are other ones", SHARE
     )
+    label_weight: float = option(
+        1.0, "weight of the labels' own loss when distilling; 0: follow the teacher alone", NOT_NEGATIVE
+    )
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.distill_noise and not self.distills:
-            raise MethodError("distill_noise is for distillation: set distill_logits or distill_hidden too.")
+        for name, given in (("distill_noise", self.distill_noise > 0), ("label_weight", self.label_weight != 1)):
+            if given and not self.distills:
+                raise MethodError(f"{name} is for distillation: set distill_logits or distill_hidden too.")
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Method:
@@ -61,6 +65,11 @@ class Method:
     @property
     def distills(self) -> bool:
         return self.distill_logits > 0 or self.distill_hidden > 0
+
+    @property
+    def trains_head(self) -> bool:
+        """Whether anything is learned about a task's answers; or else of hidden states alone."""
+        return self.label_weight > 0 or self.distill_logits > 0 or self.dense > 0
 
     @property
     def training_defaults(self) -> dict[str, Any]:

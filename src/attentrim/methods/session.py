@@ -116,9 +116,11 @@ class Session:
         """What one line of the run's history tells beyond the numbers of the log."""
         return {}
 
-    def remarks(self) -> dict[str, Any]:
-        """What a reader of the result must know."""
-        return {}
+    def remarks(self) -> list[str]:
+        """What a reader of the result must know, in sentences."""
+        if self.method.trains_head:
+            return []
+        return ["Hidden states alone were taught: what the model answers, and so its metric, says nothing."]
 
     def companions(self) -> dict[str, AbstractContextManager[None]]:
         """Networks that train beside the model, by name: each is in the model while its context holds."""

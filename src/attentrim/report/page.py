@@ -168,9 +168,7 @@ def _duration(seconds: float) -> str:
 
 
 def _remarks(run: Recorded) -> list[str]:
-    remarks = []
-    if "rewarded_on" in run.metrics:
-        remarks.append(f"Rewarded on {run.metrics['rewarded_on']}.")
+    remarks = list(run.metrics.get("remarks") or [])
     if run.metrics.get("metric") == "matthews" and run.metrics["value"] == 0:
         remarks.append(
             "A Matthews correlation of 0 is what guessing gives: the model may put every example into one class."

@@ -6,7 +6,17 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import MethodError
-from ...options import AT_LEAST_ONE, AT_LEAST_TWO, NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_ALL, one_of, option
+from ...options import (
+    AT_LEAST_ONE,
+    AT_LEAST_TWO,
+    NONE_TO_ALL,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    SHARE_OR_ALL,
+    one_of,
+    option,
+)
 from ..base import METHODS, Method
 
 __all__ = ["AttendOut"]
@@ -142,7 +152,9 @@ class AttendOut(Method):
         one_of(ORDERS),
     )
     tune_share: float = option(
-        0.0, "share of the steps, at the end, to fine-tune in with those sites uniform, one more at a time", SHARE
+        0.0,
+        "share of the steps, at the end, to fine-tune in with those sites uniform, one more at a time; 1: no game",
+        NONE_TO_ALL,
     )
     calibration_samples: int = option(256, "training examples over which drop rates are taken", AT_LEAST_ONE)
 
@@ -167,6 +179,15 @@ class AttendOut(Method):
             raise MethodError("prune_threshold is about what the generator drops: leave prune_order at 'generator'.")
         if self.tune_share and not amounts:
             raise MethodError("tune_share is for pruning: set prune_count, prune_threshold or max_drop too.")
+        if not self.plays and self.prune_order == "generator":
+            raise MethodError("With tune_share=1 no generator learns: set prune_order to 'top' or 'greedy'.")
+        if not self.plays and self.plain_run:
+            raise MethodError("plain_run trains beside the game, and with tune_share=1 there is none.")
+
+    @property
+    def plays(self) -> bool:
+        """Whether there is a game at all, or nothing but fine-tuning with sites uniform."""
+        return self.tune_share < 1
 
     @property
     def prunes(self) -> bool:
@@ -196,7 +217,7 @@ class AttendOut(Method):
     @property
     def needs_defender(self) -> bool:
         """Nobody looks at a defender whose weights are never taken and whose losses earn no reward."""
-        return self.estimator == "policy" or self.restart != "attacker"
+        return self.plays and (self.estimator == "policy" or self.restart != "attacker")
 
     @property
     def judges_by_metric(self) -> bool:
@@ -209,7 +230,8 @@ class AttendOut(Method):
 
     @property
     def holdout(self) -> float:
-        return self.holdout_share if self.reward_source == "train_split" or self.judges_by_metric else 0.0
+        rewarded = self.plays and self.reward_source == "train_split"
+        return self.holdout_share if rewarded or self.judges_by_metric else 0.0
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from .session import AttendOutSession

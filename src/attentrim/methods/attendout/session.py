@@ -134,15 +134,16 @@ class AttendOutSession(Session):
         super().begin(steps)
         method = self.method
         self.game_until = round(method.dense * steps) if method.tune_share else steps
-        if method.window > self.game_until:
-            raise MethodError(f"The window is {method.window} steps; the game has {self.game_until} only.")
-        self._check_held_out()
+        if method.plays:
+            self._check_game()
         self.networks.to(self.device)
         self.defender = Player(self.parameters) if method.needs_defender else None
         self.plain = Player(self.parameters) if method.plain_run else None
 
-    def _check_held_out(self) -> None:
+    def _check_game(self) -> None:
         method = self.method
+        if method.window > self.game_until:
+            raise MethodError(f"The window is {method.window} steps; the game has {self.game_until} only.")
         if method.reward_source == "cached":
             return
         if self.held_out is None:
@@ -164,6 +165,8 @@ class AttendOutSession(Session):
     def play(self, run: Callable[[], Any], inputs: Mapping[str, Any]) -> Any:
         """The attacker's forward and backward of one batch, by `run`; the others' turn comes after the step."""
         if not self.in_game:
+            if self._undecided:
+                self.chosen = self._choose()
             return run()
         others = self.defender is not None or self.plain is not None
         noise = RandomState(self.device) if others else None
@@ -190,7 +193,7 @@ class AttendOutSession(Session):
             self._last_draw = draw
 
     def step(self, scale: float = 1.0) -> None:
-        if self.in_game and not self._played:
+        if self._undecided or (self.in_game and not self._played):
             raise MethodError("AttendOut trains several networks on each batch: it needs attentrim.Trainer.")
         super().step(scale)
 
@@ -210,8 +213,6 @@ class AttendOutSession(Session):
         self._step = Step()
         if len(self._window) == self.method.window or not self.in_game:
             self._dropout_step(optimizer)
-        if not self.in_game and self.method.tune_share:
-            self.chosen = self._choose()
 
     def _take_turn(self, player: Player, optimizer: Any, clip: Callable[[], Any]) -> None:
         """The batches of this step again, with the same noise, without masks."""
@@ -392,6 +393,11 @@ class AttendOutSession(Session):
         return uniform_at(self.chosen, (self.taken - self.game_until) / (self.steps - self.game_until))
 
     @property
+    def _undecided(self) -> bool:
+        """Whether sites are to be uniform by now, and nobody has said which."""
+        return self.method.tune_share > 0 and not self.in_game and self.chosen is None
+
+    @property
     def settled(self) -> bool:
         return not self.method.tune_share or (self.chosen is not None and len(self.uniform) == len(self.chosen))
 
@@ -405,7 +411,7 @@ class AttendOutSession(Session):
         if method.judges_by_metric and self.evaluate is None:
             raise MethodError("max_drop and a greedy order are judged by a metric: attach(model, evaluate=...).")
         return choose(
-            self.drop_rates(),
+            self.drop_rates() if method.plays else dict.fromkeys(self.sites, 0.0),
             order=method.prune_order,
             count=method.prune_count,
             threshold=method.prune_threshold,
@@ -471,10 +477,10 @@ class AttendOutSession(Session):
         rates = [round(self.rates[index], 4) for index in self.sites if index in self.rates]
         return {"drop_rates": rates, "uniform_sites": sorted(self.uniform)}
 
-    def remarks(self) -> dict[str, Any]:
-        if self.method.reward_source != "dev":
-            return {}
-        return {"rewarded_on": "dev: this figure is of data that the generator was trained on"}
+    def remarks(self) -> list[str]:
+        leaks = self.method.plays and self.method.reward_source == "dev"
+        leak = "Rewarded on dev: this figure is of data that the generator was trained on."
+        return [*super().remarks(), *([leak] if leaks else [])]
 
     def companions(self) -> dict[str, AbstractContextManager[None]]:
         return {} if self.plain is None else {"plain": self.plain.playing()}
@@ -483,7 +489,7 @@ class AttendOutSession(Session):
         self.numbers.update(numbers)
 
     def alternatives(self) -> dict[str, AbstractContextManager[None]]:
-        return {"generator_masks": self.likely_masks()}
+        return {"generator_masks": self.likely_masks()} if self.method.plays else {}
 
     # On disk
 
