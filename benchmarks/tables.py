@@ -99,21 +99,20 @@ def speed(name: str, rows: list[str]) -> str:
 
 
 def cost(name: str, rows: list[str]) -> str:
-    """What training took beside the baseline: time, and the most memory."""
+    """What training took beside the baseline, seed by seed: time, and the most memory; medians."""
     result = results_of(name)
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, dict[int, dict[str, Any]]] = {}
     for run in result["runs"]:
-        found.setdefault(run["name"], []).append(run)
-
-    def mean(row: str, key: str) -> float:
-        return statistics.fmean(run[key] for run in found[row])
-
-    base = result["baseline"]
+        found.setdefault(run["name"], {})[run["seed"]] = run
+    base = found[result["baseline"]]
     lines = ["| run | seconds | times the baseline's | memory, GiB | times the baseline's |", "|---|---|---|---|---|"]
     for row in rows or list(found):
-        time, memory = mean(row, "train_seconds"), mean(row, "peak_memory_bytes")
-        ratios = [time / mean(base, "train_seconds"), memory / mean(base, "peak_memory_bytes")]
-        lines.append(f"| `{row}` | {time:.0f} | {ratios[0]:.2f} | {memory / 2**30:.2f} | {ratios[1]:.2f} |")
+        cells = []
+        for key, unit, digits in (("train_seconds", 1, 0), ("peak_memory_bytes", 2**30, 2)):
+            values = {seed: run[key] for seed, run in found[row].items()}
+            ratio = statistics.median(value / base[seed][key] for seed, value in values.items() if seed in base)
+            cells += [f"{statistics.median(values.values()) / unit:.{digits}f}", f"{ratio:.2f}"]
+        lines.append(f"| `{row}` | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
 
 
