@@ -3,7 +3,8 @@
     python benchmarks/hidden_states.py --model mpnet-base --text glue/CoLA/train.tsv --uniform 8
 
 One line a layer, the embeddings first: the mean square of the states, the mean squared error with the last layers
-uniform, and that error as a share (which `distill_hidden` weighs), over the words of the first lines of a text.
+uniform, and that error as a share (which `distill_hidden` weighs), over the words of the first lines of a text. With
+--dropout also the model's own dropout is at work, as in training.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, required=True, help="the last tab-separated column of each line is read")
     parser.add_argument("--lines", type=int, default=64)
     parser.add_argument("--uniform", type=int, default=8, help="how many layers, from the last one down")
+    parser.add_argument("--dropout", action="store_true", help="with the model's own dropout")
     args = parser.parse_args()
     lines = args.text.read_text(encoding="utf-8").splitlines()[: args.lines]
     batch = AutoTokenizer.from_pretrained(args.model)(
@@ -34,12 +36,15 @@ def main() -> None:
         before = model(**batch, output_hidden_states=True).hidden_states
         for site in range(len(control.sites) - args.uniform, len(control.sites)):
             control.set_uniform(site)
+        torch.manual_seed(0)
+        model.train(args.dropout)
         after = model(**batch, output_hidden_states=True).hidden_states
     squares = [float(state[valid].square().mean()) for state in before]
     errors = [float((old - new)[valid].square().mean()) for old, new in zip(before, after, strict=True)]
     for layer, (square, error) in enumerate(zip(squares, errors, strict=True)):
         print(f"{layer:3d}  {square:.4f}  {error:.4f}  {error / square:.2f}")
-    print(f"all  {sum(squares) / len(squares):.4f}  {sum(errors) / len(errors):.4f}")
+    shares = [error / square for error, square in zip(errors, squares, strict=True)]
+    print("all ", "  ".join(f"{sum(values) / len(values):.4f}" for values in (squares, errors, shares)))
 
 
 if __name__ == "__main__":

@@ -269,7 +269,7 @@ def test_without_a_teacher_the_dense_model_is_it(tmp_path):
     plain.train()
     assert tr.same(tr.weights(trainer.teacher), tr.weights(plain.model))
     assert (tmp_path / "dense" / "model.safetensors").is_file()
-    with pytest.raises(MethodError, match=r"Trainer\(teacher=...\), or set dense_share"):
+    with pytest.raises(MethodError, match=r"give a teacher, or have dense steps first \(dense_share"):
         tr.trainer(tmp_path, RandomHeads(distill_logits=1.0))
 
 
