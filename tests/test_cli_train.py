@@ -201,6 +201,23 @@ def test_a_teacher_that_was_not_trained_for_the_task_is_refused(home, tmp_path, 
     assert "has no head for classification" in fails(capsys, *words)
 
 
+def test_dropout_of_the_model_is_what_was_asked_for(home, tmp_path, capsys):
+    """All rates of its config, in training and in what is saved; 0 is a value, on the command line and in a file."""
+    train(capsys, home, tmp_path / "none", "--method", "none", "--dropout", 0)
+    train(capsys, home, tmp_path / "plain", "--method", "none")
+    train(capsys, home, tmp_path / "again", "--config", tmp_path / "none" / "config.yaml")
+    rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    saved = {name: json.loads((tmp_path / name / "config.json").read_text()) for name in ("none", "plain", "again")}
+    assert {name: [config[rate] for rate in rates] for name, config in saved.items()} == {
+        "none": [0, 0], "plain": [0.1, 0.1], "again": [0, 0],
+    }  # fmt: skip
+    none, same, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("none", "again", "plain"))
+    assert none == same != other
+    words = ["train", "--model", home / "tiny", "--task", "cola", "--data_dir", home / "data"]
+    words += ["--output_dir", tmp_path / "run"]
+    assert "--dropout must be in [0, 1). Got 1.5" in fails(capsys, *words, "--dropout", 1.5)
+
+
 def test_attention_goes_on_plain_text_and_what_is_left_is_fine_tuned(home, tmp_path, capsys):
     """A bare teacher will do where nobody asks for its answers; what comes out starts a task like any model."""
     for name in ("train", "validation"):

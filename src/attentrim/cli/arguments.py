@@ -67,6 +67,14 @@ def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--max_eval_samples", type=int, help="evaluate on the first so many examples only")
 
 
+def add_training_arguments(parser: argparse.ArgumentParser) -> None:
+    """What training takes besides the fields of TrainingArguments."""
+    parser.add_argument("--max_train_samples", type=int, help="use the first so many training examples only")
+    parser.add_argument(
+        "--dropout", type=float, help="the model's own dropout, all of it, if not as its config says; 0: none"
+    )
+
+
 def add_method_arguments(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """With a default, all methods; without, those that can plan without training."""
     names = [*METHODS, NO_METHOD] if default else [name for name in METHODS if METHODS[name].searches]
@@ -134,9 +142,14 @@ def merge_config(args: argparse.Namespace, own: Mapping[str, type]) -> dict[str,
         args.method_config = {**settings, **args.method_config}
     for name, kind in own.items():
         value = data.pop(name, None)
-        if value is not None and getattr(args, name) in (None, False):
+        if value is not None and not given(getattr(args, name)):
             setattr(args, name, _converted(name, value, kind))
     return data
+
+
+def given(value: Any) -> bool:
+    """Whether a flag was given; 0 is a value."""
+    return value is not None and value is not False
 
 
 def _converted(name: str, value: Any, kind: type) -> Any:
@@ -146,12 +159,14 @@ def _converted(name: str, value: Any, kind: type) -> Any:
             raise ValueError
         if kind is bool:
             return {"true": True, "false": False}[str(value).lower()]
-        number = float(value) if kind is int else 0.0
-        if number % 1:
+        if kind is str:
+            return str(value)
+        number = float(value)
+        if kind is int and number % 1:
             raise ValueError
-        return int(number) if kind is int else str(value)
+        return kind(number)
     except (KeyError, ValueError):
-        words = {bool: "true or false", int: "a whole number", str: "text"}
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
         raise AttentrimError(f"{name} in the config must be {words[kind]}. Got {value!r}.") from None
 
 

@@ -11,7 +11,9 @@ from ..errors import AttentrimError, did_you_mean
 from .arguments import (
     DATA_FLAGS,
     add_task_arguments,
+    add_training_arguments,
     comma_separated,
+    given,
     given_training_arguments,
     parse_settings,
     read_config,
@@ -47,7 +49,7 @@ OF_ITS_OWN = ("about", "baseline", "runs", "seeds", "sweep")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
-    parser.add_argument("--max_train_samples", type=int, help="use the first so many training examples only")
+    add_training_arguments(parser)
     parser.add_argument("--methods", metavar="A,B,C", help="methods; plain fine-tuning (dense) is always there too")
     parser.add_argument("--seeds", metavar="N", help="how many: 0 to N-1, or a list such as 3,4 (default: 5)")
     parser.add_argument(
@@ -130,9 +132,8 @@ def _experiment(args: argparse.Namespace) -> Experiment:
 
     config = read_config(args.config) if args.config else {}
     own = {key: config.pop(key) for key in OF_ITS_OWN if key in config}
-    flags = {**OWN, "max_train_samples": int}
-    given = {name: getattr(args, name, None) for name in flags if name not in ("output_dir", "method", "no_trim")}
-    common = {**DEFAULTS, **config, **_present(given), **given_training_arguments(args.more)}
+    flags = {name: getattr(args, name, None) for name in OWN if name not in ("output_dir", "method", "no_trim")}
+    common = {**DEFAULTS, **config, **_present(flags), **given_training_arguments(args.more)}
     if not common.get("model") and common.get("task") != "acceptability":
         raise AttentrimError("--model is missing.")
     if not any(common.get(name) for name in DATA_FLAGS):
@@ -148,8 +149,8 @@ def _experiment(args: argparse.Namespace) -> Experiment:
             raise AttentrimError("--method_config and --target_sparsity go with --methods; a config has its own.")
         entries = entries_of_config(own.get("runs") or {}, common)
         if own.get("sweep"):
-            entries += entries_of_sweep(own["sweep"], common, [*flags, *training_names()])
-    known = {*flags, "method_config", *training_names()} - {"output_dir"}
+            entries += entries_of_sweep(own["sweep"], common, [*OWN, *training_names()])
+    known = {*OWN, "method_config", *training_names()} - {"output_dir"}
     for entry in entries:
         for key in sorted(entry.settings.keys() - known):
             raise AttentrimError(f"The run {entry.name!r} has no setting {key!r}.{did_you_mean(key, known)}")
@@ -161,7 +162,7 @@ def _experiment(args: argparse.Namespace) -> Experiment:
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value not in (None, False)}
+    return {name: value for name, value in values.items() if given(value)}
 
 
 def _sparsity(text: str | None) -> float | None:

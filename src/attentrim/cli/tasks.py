@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -103,7 +104,7 @@ def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Outpu
         raise TaskError(f"transformers has no {config.model_type} model for {task.kind}.")
     if not fresh_head:
         _take_over(args, output)
-    model, tokenizer, fresh = _load(args.model, task, fresh_head)
+    model, tokenizer, fresh = _load(args.model, task, fresh_head, _dropout(config, getattr(args, "dropout", None)))
     if task.kind in ("classification", "tokens") and task.how.fits(config.architectures):
         put_in_order(model, class_names(config), task.named_labels, args.model)
     longest = most_tokens(model)
@@ -120,6 +121,16 @@ def load_for_task(args: argparse.Namespace, splits: Sequence[str], output: Outpu
     return Loaded(
         task, source, columns, model, tokenizer, length, args.window_stride, bool(args.skip_bad_rows), fresh, output
     )
+
+
+def _dropout(config: Any, rate: float | None) -> dict[str, float]:
+    """All settings of a model's config that are rates of dropout, at the rate that is wanted."""
+    if rate is None:
+        return {}
+    if not 0 <= rate < 1:
+        raise AttentrimError(f"--dropout must be in [0, 1). Got {rate:g}.")
+    known = {name for name, value in config.to_dict().items() if isinstance(value, float | int) and value is not False}
+    return {name: rate for name in sorted(known) if re.search("dropout|pdrop", name)}
 
 
 def _take_over(args: argparse.Namespace, output: Output) -> None:
@@ -303,13 +314,13 @@ def load_teacher(name: str, task: Task, bare: bool = False) -> Any:
     return teacher
 
 
-def _load(name: str, task: Task, fresh_head: bool) -> tuple[Any, Any, bool]:
+def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | None = None) -> tuple[Any, Any, bool]:
     """Model and tokenizer, and whether any of the model's weights had to be made anew."""
     with explain(f"Cannot load the model {name!r}"), quiet(fresh_head):
         # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
         settings = {**task.how.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
         model, found = task.how.model_class.from_pretrained(
-            name, **settings, ignore_mismatched_sizes=fresh_head, output_loading_info=True
+            name, **settings, **(changes or {}), ignore_mismatched_sizes=fresh_head, output_loading_info=True
         )
     with explain(f"Cannot load the tokenizer of {name!r}"):
         tokenizer = _tokenizer(name, words=task.kind == "tokens")

@@ -13,6 +13,8 @@ from .arguments import (
     DATA_FLAGS,
     add_method_arguments,
     add_task_arguments,
+    add_training_arguments,
+    given,
     merge_config,
     parse_settings,
     read_method,
@@ -39,6 +41,7 @@ OWN = {
     "model": str,
     **DATA_FLAGS,
     "max_train_samples": int,
+    "dropout": float,
     "method": str,
     "teacher": str,
     "output_dir": str,
@@ -63,7 +66,7 @@ DEFAULTS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     add_method_arguments(parser, DEFAULT_METHOD)
-    parser.add_argument("--max_train_samples", type=int, help="use the first so many training examples only")
+    add_training_arguments(parser)
     parser.add_argument(
         "--teacher", help="a trained dense model to distil from, where the method's settings ask for it"
     )
@@ -213,7 +216,7 @@ def _config_file(
     args: argparse.Namespace, method: Method | None, training: Any, defaults: dict[str, Any]
 ) -> dict[str, Any]:
     """What repeats the run. Written before training, so that a run that is stopped can be told and repeated too."""
-    own = {name: getattr(args, name) for name in OWN if getattr(args, name) not in (None, False)}
+    own = {name: getattr(args, name) for name in OWN if given(getattr(args, name))}
     if args.embedded:
         del own["model"]
     for name in PLACES & own.keys():
