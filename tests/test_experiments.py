@@ -49,7 +49,7 @@ IN_STAGES = {"ours-heads", "ours-layers"}
 """Whose rows go on from others with epochs of their own."""
 LONGER = {"dense", "top-8-longer", "greedy-10-longer"}
 """Rows of those with other epochs than their baseline's."""
-MADE_BEFORE = {"text-8", "text-10"}
+MADE_BEFORE = {"text-8", "text-10", "still-8", "still-10"}
 """Directories of models that rows start from, besides those of other rows."""
 NO_STEPS = {"max_steps": 1, "learning_rate": 0}
 """Of a run that only removes something: one step that changes no weight."""
