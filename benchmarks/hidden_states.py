@@ -41,9 +41,9 @@ def main() -> None:
         after = model(**batch, output_hidden_states=True).hidden_states
     squares = [float(state[valid].square().mean()) for state in before]
     errors = [float((old - new)[valid].square().mean()) for old, new in zip(before, after, strict=True)]
-    for layer, (square, error) in enumerate(zip(squares, errors, strict=True)):
-        print(f"{layer:3d}  {square:.4f}  {error:.4f}  {error / square:.2f}")
     shares = [error / square for error, square in zip(errors, squares, strict=True)]
+    for layer, (square, error, share) in enumerate(zip(squares, errors, shares, strict=True)):
+        print(f"{layer:3d}  {square:.4f}  {error:.4f}  {share:.2f}")
     print("all ", "  ".join(f"{sum(values) / len(values):.4f}" for values in (squares, errors, shares)))
 
 

@@ -19,6 +19,7 @@ from attentrim.tasks import TASKS
 from attentrim.tasks.sources import LocalCopy
 
 HELD_OUT = 500
+"""Lines for validation, but at most a tenth."""
 
 
 def sentences(task: str, data_dir: str, between: str) -> list[str]:
@@ -50,11 +51,15 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="whose tokenizer says how pairs are joined")
     parser.add_argument("--out", type=Path, required=True, help="directory for train.txt and validation.txt")
     args = parser.parse_args()
+    for pair in args.data:
+        if pair.partition("=")[0] not in TASKS:
+            parser.error(f"{pair!r} is not TASK=DIR with one of the tasks {', '.join(TASKS)}")
     between = separator(args.model)
     found = [line for pair in args.data for line in sentences(*pair.split("=", 1), between) if line]
     random.Random(0).shuffle(found)
+    trained = len(found) - min(HELD_OUT, len(found) // 10)
     args.out.mkdir(parents=True, exist_ok=True)
-    for name, lines in (("train", found[:-HELD_OUT]), ("validation", found[-HELD_OUT:])):
+    for name, lines in (("train", found[:trained]), ("validation", found[trained:])):
         (args.out / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     print(f"{len(found)} lines, {sum(len(line.split()) for line in found)} words")
 

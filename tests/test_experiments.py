@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers as tf
+from published import write_copy
 from recordings import write_run
 
 from attentrim.cli import build_parser
@@ -217,6 +218,31 @@ def test_kept_results_are_of_experiments_that_exist_and_name_no_machine():
         for entry in kept["summary"]:
             values = [run["value"] for run in kept["runs"] if run["name"] == entry["name"]]
             assert entry["mean"] == pytest.approx(sum(values) / len(values))
+
+
+def test_plain_text_is_the_training_sentences_of_tasks(tmp_path):
+    """Pairs in one line as the tokenizer joins them, words of tags as a sentence; no labels, nothing twice."""
+    for task in ("cola", "mrpc", "pos"):
+        write_copy(task, tmp_path / task, rows=40)
+    model = Path(gt.__file__).parent / "model"
+    words = [BENCHMARKS / "plain_text.py", "--model", model, "--out", tmp_path / "text"]
+    pairs = [f"{task}={tmp_path / task}" for task in ("cola", "mrpc", "pos")]
+    done = subprocess.run([sys.executable, *map(str, words), *pairs], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    train, validation = (
+        (tmp_path / "text" / f"{name}.txt").read_text().splitlines() for name in ("train", "validation")
+    )
+    lines = train + validation
+    assert len(validation) == len(lines) // 10
+    pairs_there = (tmp_path / "mrpc" / "train.tsv").read_text(encoding="utf-8-sig").splitlines()[1:]
+    assert sum("[SEP]" in line for line in lines) == len(pairs_there) > 1
+    for task, column in (("cola", 3), ("mrpc", 3)):
+        rows = (tmp_path / task / "train.tsv").read_text(encoding="utf-8-sig").splitlines()
+        sentence = " ".join(rows[-1].split("\t")[column].split())
+        assert any(line.partition("[SEP]")[0].strip() == sentence for line in lines), task
+    wrong = subprocess.run([sys.executable, *map(str, words), "colaa=x"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "is not TASK=DIR" in wrong.stderr
 
 
 def test_the_tables_of_results_md_are_those_of_the_kept_results():

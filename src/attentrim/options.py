@@ -25,13 +25,13 @@ def _as_share(value: Any) -> Any:
     return value / 100 if 1 < value < 100 else None
 
 
+def _as_share_or_all(value: Any) -> Any:
+    return 1.0 if value == 100 else _as_share(value)
+
+
 SHARE = Rule("in [0, 1)", lambda value: 0 <= value < 1, _as_share)
-NONE_TO_ALL = Rule(
-    "in [0, 1]", lambda value: 0 <= value <= 1, lambda value: _as_share(value) or (1.0 if value == 100 else None)
-)
-SHARE_OR_ALL = Rule(
-    "in (0, 1]", lambda value: 0 < value <= 1, lambda value: _as_share(value) or (1.0 if value == 100 else None)
-)
+NONE_TO_ALL = Rule("in [0, 1]", lambda value: 0 <= value <= 1, _as_share_or_all)
+SHARE_OR_ALL = Rule("in (0, 1]", lambda value: 0 < value <= 1, _as_share_or_all)
 NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
 POSITIVE = Rule("above 0", lambda value: value > 0)
 AT_LEAST_TWO = Rule("2 or more", lambda value: value >= 2)

@@ -301,7 +301,7 @@ def put_in_order(model: Any, known: Sequence[str], labels: Sequence[str], name: 
 def load_teacher(name: str, task: Task, bare: bool = False) -> Any:
     """The model to distil from, with the classes of the task in its order; a bare one is not asked for its answers."""
     if bare:
-        return _load(name, task, fresh_head=True)[0]
+        return _load_model(name, task, fresh_head=True)[0]
     _check_head(task, _config(name), name)
     teacher = load_model(name)
     if task.kind in ("classification", "tokens"):
@@ -316,12 +316,7 @@ def load_teacher(name: str, task: Task, bare: bool = False) -> Any:
 
 def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | None = None) -> tuple[Any, Any, bool]:
     """Model and tokenizer, and whether any of the model's weights had to be made anew."""
-    with explain(f"Cannot load the model {name!r}"), quiet(fresh_head):
-        # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
-        settings = {**task.how.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
-        model, found = task.how.model_class.from_pretrained(
-            name, **settings, **(changes or {}), ignore_mismatched_sizes=fresh_head, output_loading_info=True
-        )
+    model, fresh = _load_model(name, task, fresh_head, changes)
     with explain(f"Cannot load the tokenizer of {name!r}"):
         tokenizer = _tokenizer(name, words=task.kind == "tokens")
     if tokenizer.pad_token is None:
@@ -330,7 +325,17 @@ def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | 
             raise TaskError(f"The tokenizer of {name} has no padding token and no end token to pad with.")
         tokenizer.pad_token = tokenizer.eos_token
         model.config.pad_token_id = tokenizer.pad_token_id
-    return model, tokenizer, bool(found["missing_keys"] or found["mismatched_keys"])
+    return model, tokenizer, fresh
+
+
+def _load_model(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | None = None) -> tuple[Any, bool]:
+    with explain(f"Cannot load the model {name!r}"), quiet(fresh_head):
+        # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
+        settings = {**task.how.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
+        model, found = task.how.model_class.from_pretrained(
+            name, **settings, **(changes or {}), ignore_mismatched_sizes=fresh_head, output_loading_info=True
+        )
+    return model, bool(found["missing_keys"] or found["mismatched_keys"])
 
 
 def _tokenizer(name: str, words: bool) -> Any:

@@ -151,6 +151,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     done = trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
     masked = trainer.predict(trainer.eval_dataset, metric_key_prefix="eval").metrics
     session = trainer.session
+    remarks = session.remarks() if session else []
     others = {}
     for name, holds in (session.alternatives() if session else {}).items():
         with holds:
@@ -165,7 +166,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "train_seconds": done.metrics["train_runtime"],
         **({"before": before} if before else {}),
         **({"alternatives": others} if others else {}),
-        **({"remarks": session.remarks()} if session and session.remarks() else {}),
+        **({"remarks": remarks} if remarks else {}),
     }
     if trainer.is_world_process_zero():
         timed = masked_by is None and not args.no_bench

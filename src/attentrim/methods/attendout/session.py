@@ -56,12 +56,14 @@ class AttendOutSession(Session):
         try:
             self._check_model()
             with torch.random.fork_rng(devices=[]):  # what modules draw when they are made is not the model's noise
-                self.entrances, self.generators = self._make_generators()
+                self.entrances, self.generators = self._make_generators() if method.plays else ({}, {})
         except (MethodError, UnsupportedModelError):
             self.detach()
             raise
         self.networks = nn.ModuleList([*self.generators.values(), *self.entrances.values()])
-        self.generator_optimizer = torch.optim.Adam(self.networks.parameters(), lr=method.generator_lr)
+        self.generator_optimizer = torch.optim.Adam(
+            [{"params": list(self.networks.parameters())}], lr=method.generator_lr
+        )
         self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.random = torch.Generator(self.device).manual_seed(self.seed + rank())
         """The generator's own random numbers."""
