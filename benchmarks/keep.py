@@ -24,6 +24,8 @@ from attentrim.run_files import write_json
 from attentrim.tasks.metrics import LOWER_IS_BETTER
 
 HERE = Path(__file__).parent
+OF_A_RUN = ("commit", "load")
+"""What differs from run to run of one machine."""
 
 
 def outcomes_in(directory: Path, order: list[str]) -> list[Outcome]:
@@ -73,11 +75,14 @@ def main(words: list[str]) -> None:
         "model": directory.resolve().name.rpartition("-")[0],
         **{key: first[key] for key in ("task", "metric", "examples")},
         "higher_is_better": first["metric"] not in LOWER_IS_BETTER,
-        "measured_with": {key: value for key, value in first["measured_with"].items() if key != "load"},
+        "measured_with": {key: value for key, value in first["measured_with"].items() if key not in OF_A_RUN},
     }
     out = HERE / "results" / name / f"{directory.resolve().name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_json(out, as_json(experiment, outcomes, facts, summarise(experiment, outcomes)))
+    kept = as_json(experiment, outcomes, facts, summarise(experiment, outcomes))
+    for run, outcome in zip(kept["runs"], outcomes, strict=True):
+        run["commit"] = outcome.result["measured_with"].get("commit")
+    write_json(out, kept)
     print(f"{out.relative_to(HERE.parent)}: {len(outcomes)} runs, {len(entries)} entries, seeds {list(seeds)}")
 
 

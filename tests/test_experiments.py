@@ -187,9 +187,8 @@ def test_keep_py_keeps_the_runs_that_have_ended(tmp_path):
     place = tmp_path / "results" / "ours-heads" / "tiny-cola"
     values = {("dense", 0): 0.5, ("dense-longer", 0): 0.6, ("dense-longer", 1): 0.7, ("hisp-65", 0): 0.4}
     for (name, seed), value in values.items():
-        run = write_run(
-            place / name / f"seed-{seed}", metrics={"value": value, "measured_with": {"gpus": [], "load": 3}}
-        )
+        made_with = {"gpus": [], "load": 3, "commit": f"{name} {seed}"}
+        run = write_run(place / name / f"seed-{seed}", metrics={"value": value, "measured_with": made_with})
         settings = {"model": f"{place}/dense/seed-{seed}", "data_dir": "/home/me/CoLA", "method": "none", "seed": seed}
         (run / "settings.json").write_text(json.dumps(settings))
     (place / "hisp-80" / "seed-0").mkdir(parents=True)
@@ -206,7 +205,8 @@ def test_keep_py_keeps_the_runs_that_have_ended(tmp_path):
     assert found["dense-longer"]["mean"] == pytest.approx(0.65)
     assert found["hisp-65"]["difference"] == pytest.approx(-0.2)
     assert (kept["model"], kept["baseline"], kept["seeds"]) == ("tiny", "dense-longer", [0, 1])
-    assert "load" not in kept["measured_with"]
+    assert kept["measured_with"] == {"gpus": []}
+    assert [run["commit"] for run in kept["runs"]] == [f"{run['name']} {run['seed']}" for run in kept["runs"]]
 
 
 def test_kept_results_are_of_experiments_that_exist_and_name_no_machine():

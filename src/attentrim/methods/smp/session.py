@@ -55,7 +55,8 @@ class SMPSession(ScoredGates):
                 for parameter, gradient in zip(scorer.parameters(), gradients, strict=True):
                     parameter.grad = average(gradient)
                 optimizer.step()
-                progress.set_postfix(distance=f"{float(loss.detach()):.4f}")
+                if self.shows_progress:  # to read a number is to wait for the GPU
+                    progress.set_postfix(distance=f"{float(loss.detach()):.4f}")
                 progress.update()
             progress.close()
             scorer.eval()
