@@ -369,6 +369,7 @@ def test_default_backend_is_one_that_the_model_has(places, capsys):
         (["--padding", "2"], "--padding is the share"),
         (["--out", "/no/such/place/bench.json"], "--out must be a file"),
         (["--against", "/no/such/model"], "There is no model directory"),
+        (["--backends", "cudagraph"], "Nothing could be measured. cudagraph model: CUDA graphs need a CUDA device"),
     ],
 )
 def test_bad_input_gets_one_clear_line(arguments, message, places, capsys, monkeypatch):

@@ -87,6 +87,9 @@ def run(args: argparse.Namespace, output: Output) -> None:
         repeats=args.repeats,
         padding=args.padding,
     )
+    if all(row.milliseconds_median is None for row in rows):
+        reasons = dict.fromkeys(f"{_label(row)}: {row.remark}" for row in rows)
+        raise AttentrimError(f"Nothing could be measured. {'; '.join(reasons)}")
 
     size = cost(model, length=args.lengths[0])
     size_against = cost(against, length=args.lengths[0]) if against else None
