@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -67,9 +67,9 @@ class SMPSession(ScoredGates):
     def _loss(self, scorer: MapScorer, batch: dict[str, Any], generator: torch.Generator) -> Tensor:
         with torch.no_grad():
             maps, valid, before = self._maps(batch)
-        scores = self._scores(scorer, maps, valid)
         # half of the sites, drawn anew in each step, stay whole
         whole = torch.randperm(len(self.sites), generator=generator)[: len(self.sites) // 2].tolist()
+        scores = self._scores(scorer, maps, valid, whole)
         kept = 1 - self.method.target_sparsity
         gates = [
             torch.ones_like(part)
@@ -94,13 +94,19 @@ class SMPSession(ScoredGates):
         valid = mask.bool() if mask is not None and fits else None
         return [torch.stack(recorded[site.index]).mean(0) for site in self.sites], valid, states
 
-    def _scores(self, scorer: MapScorer, maps: list[Tensor], valid: Tensor | None) -> Tensor:
-        """One score a gate: the mean over the batch, and over the heads of a group."""
+    def _scores(
+        self, scorer: MapScorer, maps: list[Tensor], valid: Tensor | None, whole: Sequence[int] = ()
+    ) -> Tensor:
+        """One score a gate: the mean over the batch, and over the heads of a group.
+
+        Nothing is learned from sites that stay whole; the scorer sees them for its running means.
+        """
         means = []
-        for site, found in zip(self.sites, maps, strict=True):
-            fitted = fit(found.float(), valid, self.method.map_length)
-            scores = scorer(fitted.flatten(0, 1)).view(fitted.shape[:2]).mean(0)
-            means.append(scores.view(site.groups, site.heads_per_group).mean(-1))
+        for index, (site, found) in enumerate(zip(self.sites, maps, strict=True)):
+            with torch.set_grad_enabled(torch.is_grad_enabled() and index not in whole):
+                fitted = fit(found.float(), valid, self.method.map_length)
+                scores = scorer(fitted.flatten(0, 1)).view(fitted.shape[:2]).mean(0)
+                means.append(scores.view(site.groups, site.heads_per_group).mean(-1))
         return torch.cat(means)
 
     def _states(self, batch: Mapping[str, Any]) -> Tensor:
