@@ -229,7 +229,9 @@ def test_attention_goes_on_plain_text_and_what_is_left_is_fine_tuned(home, tmp_p
     assert result["uniform_sites"] == [1]
     assert "says nothing" in result["remarks"][0]
     assert "before" not in result
-    assert "says nothing" in (tmp_path / "text" / "README.md").read_text()
+    card = (tmp_path / "text" / "README.md").read_text()
+    assert "says nothing" in card
+    assert "model-index" not in card
     tuned = train(capsys, home, tmp_path / "run", "--model", tmp_path / "text", "--method", "none")
     assert (tuned["uniform_sites"], tuned["heads_kept"]) == ([1], [4, 0])
 

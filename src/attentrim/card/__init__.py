@@ -135,7 +135,8 @@ def _index(page: Page, run: Recorded) -> None:
             for name, value in (run.metrics.get("metrics") or {}).items()
         ],
     }
-    results = [*others, *([ours] if run.metrics else [])]
+    says_something = run.metrics and run.metrics.get("head_trained", True)
+    results = [*others, *([ours] if says_something else [])]
     if results:
         page.set("model-index", [{**entry, "results": results}, *(index[1:] if index else [])])
     elif index:

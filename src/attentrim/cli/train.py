@@ -49,6 +49,7 @@ OWN = {
     "no_bench": bool,
 }
 """Flags of ours that a config file can hold too, besides method_config."""
+STATES_ALONE = "Hidden states alone were taught: what the model answers, and so its metric, says nothing."
 PLACES = {"model", "teacher", "data_dir", "dataset", "train_file", "validation_file", "test_file"}
 """Flags that may name a file or directory: a config has the whole path, to be of use from anywhere."""
 DEFAULTS = {
@@ -128,7 +129,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     }
     if training.process_index == 0:
         write_yaml(directory / CONFIG, _config_file(args, method, training, defaults))
-    bare = method is not None and not method.trains_head
+    bare = method is not None and not method.trains_head(taught=bool(args.teacher))
     teacher = load_teacher(args.teacher, task, bare) if args.teacher else None
     before = {} if bare else _before(loaded, teacher, data["validation"], training)
     trainer = Trainer(
@@ -151,7 +152,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     done = trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
     masked = trainer.predict(trainer.eval_dataset, metric_key_prefix="eval").metrics
     session = trainer.session
-    remarks = session.remarks() if session else []
+    remarks = [*([STATES_ALONE] if bare else []), *(session.remarks() if session else [])]
     others = {}
     for name, holds in (session.alternatives() if session else {}).items():
         with holds:
@@ -167,6 +168,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         **({"before": before} if before else {}),
         **({"alternatives": others} if others else {}),
         **({"remarks": remarks} if remarks else {}),
+        **({"head_trained": False} if bare else {}),
     }
     if trainer.is_world_process_zero():
         timed = masked_by is None and not args.no_bench

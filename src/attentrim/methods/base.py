@@ -66,10 +66,12 @@ class Method:
     def distills(self) -> bool:
         return self.distill_logits > 0 or self.distill_hidden > 0
 
-    @property
-    def trains_head(self) -> bool:
-        """Whether anything is learned about a task's answers; or else of hidden states alone."""
-        return self.label_weight > 0 or self.distill_logits > 0 or self.dense > 0
+    def trains_head(self, taught: bool) -> bool:
+        """Whether anything is learned about a task's answers, or of hidden states alone.
+
+        Dense steps learn from the labels unless a teacher is there from the first (`taught`).
+        """
+        return self.label_weight > 0 or self.distill_logits > 0 or (self.dense > 0 and not taught)
 
     @property
     def training_defaults(self) -> dict[str, Any]:

@@ -118,9 +118,7 @@ class Session:
 
     def remarks(self) -> list[str]:
         """What a reader of the result must know, in sentences."""
-        if self.method.trains_head:
-            return []
-        return ["Hidden states alone were taught: what the model answers, and so its metric, says nothing."]
+        return []
 
     def companions(self) -> dict[str, AbstractContextManager[None]]:
         """Networks that train beside the model, by name: each is in the model while its context holds."""
