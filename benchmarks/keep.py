@@ -2,7 +2,8 @@
 
     python benchmarks/keep.py results/ours-layers/mpnet-base-cola
 
-The file is what `compare` writes as results.json, of the runs that have ended, without the paths of the machine.
+The file is what `compare` writes as results.json, of the runs that have ended, without the paths of the machine. New
+runs are added to what it has already; a run of the same name and seed is not replaced.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from attentrim.cli.arguments import read_config
 from attentrim.cli.train import OWN
 from attentrim.compare.experiment import Entry, Experiment, entries_of_sweep
-from attentrim.compare.results import as_json, summarise
+from attentrim.compare.results import KEPT, as_json, summarise
 from attentrim.compare.runs import SETTINGS, Outcome, Run
 from attentrim.errors import AttentrimError
 from attentrim.recorded import METRICS, PLAN
@@ -28,26 +29,47 @@ OF_A_RUN = ("commit", "load")
 """What differs from run to run of one machine."""
 
 
-def outcomes_in(directory: Path, order: list[str]) -> list[Outcome]:
-    """Of the runs that have ended, seed by seed, in the order of the config."""
+FACTS = ("task", "metric", "examples", "measured_with")
+
+
+def outcomes_in(directory: Path) -> list[Outcome]:
+    """Of the runs that have ended."""
     found = []
     for file in directory.glob(f"*/seed-*/{METRICS}"):
         place = file.parent
-        settings = _without_paths(json.loads((place / SETTINGS).read_text()), directory)
+        settings = _without_paths(json.loads((place / SETTINGS).read_text()))
         run = Run(Entry(place.parent.name, settings), int(place.name.removeprefix("seed-")), place, settings)
         result = json.loads(file.read_text())
         made_by = json.loads((place / PLAN).read_text())["made_by"] if (place / PLAN).is_file() else {}
         if "drop_rates" in made_by:
             result.setdefault("last", {})["drop_rates"] = list(made_by["drop_rates"].values())
         found.append(Outcome(run, result))
-    names = {name: place for place, name in enumerate(order)}
-    return sorted(found, key=lambda outcome: (outcome.run.seed, names.get(outcome.run.entry.name, len(names))))
+    return found
 
 
-def _without_paths(value: Any, directory: Path) -> Any:
+def outcomes_kept(file: Path) -> list[Outcome]:
+    """Of the runs that were kept before, if any were."""
+    kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"runs": []}
+    facts = {key: kept[key] for key in FACTS if key in kept}
+    found = []
+    for entry in kept["runs"]:
+        run = Run(Entry(entry["name"], entry["settings"]), entry["seed"], file, entry["settings"])
+        own = {**facts, **{key: entry[key] for key in KEPT if key in entry}}
+        found.append(Outcome(run, {**own, "measured_with": {**facts["measured_with"], "commit": entry["commit"]}}))
+    return found
+
+
+def together(kept: list[Outcome], new: list[Outcome], order: list[str]) -> list[Outcome]:
+    """Seed by seed, in the order of the config; what was kept before wins."""
+    by_run = {(outcome.run.entry.name, outcome.run.seed): outcome for outcome in [*new, *kept]}
+    places = {name: place for place, name in enumerate(order)}
+    return [by_run[run] for run in sorted(by_run, key=lambda run: (run[1], places.get(run[0], len(places))))]
+
+
+def _without_paths(value: Any) -> Any:
     """Runs of the same comparison by their names, models and data by the last part of theirs."""
     if isinstance(value, dict):
-        return {name: _without_paths(inner, directory) for name, inner in value.items()}
+        return {name: _without_paths(inner) for name, inner in value.items()}
     if not isinstance(value, str) or not value.startswith("/"):
         return value
     parts = Path(value).parts
@@ -61,9 +83,11 @@ def main(words: list[str]) -> None:
     name = directory.resolve().parent.name
     config = read_config(str(HERE / name / "config.yaml"))
     swept = entries_of_sweep(config["sweep"], config, [*OWN]) if "sweep" in config else []
-    outcomes = outcomes_in(directory, [*config.get("runs", {}), *(entry.name for entry in swept)])
-    if not outcomes:
+    out = HERE / "results" / name / f"{directory.resolve().name}.json"
+    new = outcomes_in(directory)
+    if not new:
         raise AttentrimError(f"{directory} holds no run that has ended.")
+    outcomes = together(outcomes_kept(out), new, [*config.get("runs", {}), *(entry.name for entry in swept)])
     entries = {outcome.run.entry.name: outcome.run.entry for outcome in outcomes}
     seeds = tuple(dict.fromkeys(outcome.run.seed for outcome in outcomes))
     # references between runs were checked when they ran
@@ -77,7 +101,6 @@ def main(words: list[str]) -> None:
         "higher_is_better": first["metric"] not in LOWER_IS_BETTER,
         "measured_with": {key: value for key, value in first["measured_with"].items() if key not in OF_A_RUN},
     }
-    out = HERE / "results" / name / f"{directory.resolve().name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     kept = as_json(experiment, outcomes, facts, summarise(experiment, outcomes))
     for run, outcome in zip(kept["runs"], outcomes, strict=True):

@@ -15,10 +15,11 @@ import torch
 import transformers as tf
 from published import write_copy
 from recordings import write_run
+from safetensors.torch import load_file
 
 from attentrim.cli import build_parser
 from attentrim.cli.arguments import read_config, read_method, training_arguments
-from attentrim.cli.compare import _experiment
+from attentrim.cli.compare import experiment_of as experiment_of_flags
 from attentrim.cli.train import DATA_FLAGS, OWN
 from attentrim.compare.runs import runs_of
 from attentrim.methods import METHODS
@@ -66,7 +67,7 @@ def experiment_of(name):
     words = ["--config", BENCHMARKS / name / "config.yaml", "--model", "m", "--task", "cola", "--output_dir", "out"]
     args, more = build_parser().parse_known_args(["compare", *map(str, words)])
     args.more = more
-    return _experiment(args)
+    return experiment_of_flags(args)
 
 
 def method_of(entry):
@@ -77,10 +78,27 @@ def method_of(entry):
     return read_method(entry.settings.get("method", "none"), settings)
 
 
-def run_py(*words, cwd=None):
+def run_script(script, *words, cwd=None):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, BENCHMARKS / "run.py", *words]
-    return subprocess.run([str(word) for word in command], capture_output=True, text=True, cwd=cwd, env=environment)
+    command = [str(word) for word in (sys.executable, script, *words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment)
+
+
+def run_py(*words, cwd=None):
+    return run_script(BENCHMARKS / "run.py", *words, cwd=cwd)
+
+
+def write_tiny_model(place):
+    tokenizer = tf.AutoTokenizer.from_pretrained(Path(gt.__file__).parent / "model")
+    tokenizer.save_pretrained(place)
+    torch.manual_seed(0)
+    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
+    tf.BertModel(tf.BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(place)
+
+
+def copy_of_benchmarks(tmp_path):
+    """Without results: what keep.py keeps goes beside it."""
+    return shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results"))
 
 
 def test_every_promised_experiment_has_a_folder_and_every_folder_is_in_the_table():
@@ -162,11 +180,7 @@ def test_run_py_lists_them_and_knows_no_others():
 
 
 def test_run_py_runs_one(tmp_path):
-    tokenizer = tf.AutoTokenizer.from_pretrained(Path(gt.__file__).parent / "model")
-    tokenizer.save_pretrained(tmp_path / "tiny")
-    torch.manual_seed(0)
-    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
-    tf.BertModel(tf.BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(tmp_path / "tiny")
+    write_tiny_model(tmp_path / "tiny")
     few = ("--max_train_samples", 32, "--max_eval_samples", 32, "--num_train_epochs", 1, "--seeds", 1, "--use_cpu")
     data = ("--model", "tiny", "--task", "acceptability", "--per_device_train_batch_size", 8)
     done = run_py("autoattention-figures-3-4", *data, *few, cwd=tmp_path)
@@ -182,19 +196,22 @@ def test_run_py_runs_one(tmp_path):
     assert (place / "autoattention" / "seed-0" / "attention.safetensors").is_file()
 
 
-def test_keep_py_keeps_the_runs_that_have_ended(tmp_path):
-    """In a copy of benchmarks/: what is kept goes beside the script."""
-    shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results"))
-    place = tmp_path / "results" / "ours-heads" / "tiny-cola"
-    values = {("dense", 0): 0.5, ("dense-longer", 0): 0.6, ("dense-longer", 1): 0.7, ("hisp-65", 0): 0.4}
+def write_runs(place, values):
+    """Runs that have ended, by their names and seeds."""
     for (name, seed), value in values.items():
         made_with = {"gpus": [], "load": 3, "commit": f"{name} {seed}"}
         run = write_run(place / name / f"seed-{seed}", metrics={"value": value, "measured_with": made_with})
         settings = {"model": f"{place}/dense/seed-{seed}", "data_dir": "/home/me/CoLA", "method": "none", "seed": seed}
         (run / "settings.json").write_text(json.dumps(settings))
+
+
+def test_keep_py_keeps_the_runs_that_have_ended(tmp_path):
+    copy_of_benchmarks(tmp_path)
+    place = tmp_path / "results" / "ours-heads" / "tiny-cola"
+    values = {("dense", 0): 0.5, ("dense-longer", 0): 0.6, ("dense-longer", 1): 0.7, ("hisp-65", 0): 0.4}
+    write_runs(place, values)
     (place / "hisp-80" / "seed-0").mkdir(parents=True)
-    command = [sys.executable, tmp_path / "benchmarks" / "keep.py", place]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    done = run_script(tmp_path / "benchmarks" / "keep.py", place)
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "benchmarks" / "results" / "ours-heads" / "tiny-cola.json").read_text()
     assert "/home" not in text
@@ -208,6 +225,106 @@ def test_keep_py_keeps_the_runs_that_have_ended(tmp_path):
     assert (kept["model"], kept["baseline"], kept["seeds"]) == ("tiny", "dense-longer", [0, 1])
     assert kept["measured_with"] == {"gpus": []}
     assert [run["commit"] for run in kept["runs"]] == [f"{run['name']} {run['seed']}" for run in kept["runs"]]
+
+
+def test_keep_py_adds_to_what_it_has_and_replaces_nothing(tmp_path):
+    keep_py = copy_of_benchmarks(tmp_path) / "keep.py"
+    kept = tmp_path / "benchmarks" / "results" / "ours-heads" / "tiny-cola.json"
+    place = tmp_path / "first" / "ours-heads" / "tiny-cola"
+    write_runs(place, {("dense-longer", 0): 0.6, ("hisp-65", 0): 0.4, ("hisp-65", 1): 0.5})
+    assert run_script(keep_py, place).returncode == 0
+    before = json.loads(kept.read_text())
+    place = tmp_path / "second" / "ours-heads" / "tiny-cola"
+    write_runs(place, {("dense-longer", 0): 0.9, ("dense-longer", 1): 0.8, ("l0-65", 0): 0.5})
+    assert run_script(keep_py, place).returncode == 0
+    after = json.loads(kept.read_text())
+    values = {(run["name"], run["seed"]): run["value"] for run in after["runs"]}
+    assert list(values.items()) == [
+        (("dense-longer", 0), 0.6),
+        (("l0-65", 0), 0.5),
+        (("hisp-65", 0), 0.4),
+        (("dense-longer", 1), 0.8),
+        (("hisp-65", 1), 0.5),
+    ]
+    old = [
+        run for run in after["runs"] if run["name"] == "hisp-65" or (run["name"], run["seed"]) == ("dense-longer", 0)
+    ]
+    assert old == before["runs"]
+    assert all(after[key] == before[key] for key in ("model", "task", "metric", "examples", "measured_with"))
+    (hisp,) = [entry for entry in after["summary"] if entry["name"] == "hisp-65"]
+    assert hisp["difference"] == pytest.approx((0.4 - 0.6 + 0.5 - 0.8) / 2)
+
+
+def test_several_py_runs_what_is_missing_by_line(tmp_path):
+    """What was kept is run again only where something starts from it; equal starts are one."""
+    several_py = copy_of_benchmarks(tmp_path) / "several.py"
+    place = tmp_path / "kept" / "ours-heads" / "tiny-cola"
+    write_runs(place, {("dense", 0): 0.5, ("dense-longer", 0): 0.6})
+    assert run_script(tmp_path / "benchmarks" / "keep.py", place).returncode == 0
+    lines = tmp_path / "lines.txt"
+    lines.write_text(
+        "# first things first\n\n"
+        "ours-heads --only l0-65 --seeds 0,1\n"
+        "ours-layers --only top-8-heads --seeds 1,\n"
+        "ours-heads --only l0-65,hisp-65 --seeds 1,\n"
+    )
+    flags = ("--model", "tiny", "--task", "cola", "--data_dir", "glue/CoLA", "--use_cpu")
+    done = run_script(several_py, lines, *flags, "--dry_run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "9 runs",
+        "ours-heads/tiny-cola/dense/seed-0",
+        "ours-heads/tiny-cola/l0-65/seed-0",
+        "ours-heads/tiny-cola/dense/seed-1",
+        "ours-heads/tiny-cola/dense-longer/seed-1",
+        "ours-heads/tiny-cola/l0-65/seed-1",
+        # its dense model is the one above
+        "ours-layers/tiny-cola/dense-longer/seed-1",
+        "ours-layers/tiny-cola/top-8/seed-1",
+        "ours-layers/tiny-cola/top-8-heads/seed-1",
+        "ours-heads/tiny-cola/hisp-65/seed-1",
+    ]
+    lines.write_text("ours-head --task cola\n")
+    refused = run_script(several_py, lines, "--model", "tiny", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "Did you mean 'ours-heads'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_several_py_leaves_what_keep_py_takes(tmp_path):
+    several_py = copy_of_benchmarks(tmp_path) / "several.py"
+    write_tiny_model(tmp_path / "tiny")
+    lines = tmp_path / "lines.txt"
+    lines.write_text("autoattention-table-1-smp --only dense-longer\nautoattention-table-1 --only random\n")
+    few = ("--max_train_samples", 32, "--max_eval_samples", 32, "--num_train_epochs", 1, "--seeds", 1, "--use_cpu")
+    data = ("--model", "tiny", "--task", "acceptability", "--per_device_train_batch_size", 8)
+    done = run_script(several_py, lines, *data, *few, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4 runs\n")
+    place = tmp_path / "results" / "autoattention-table-1" / "tiny-acceptability"
+    shared = tmp_path / "results" / "autoattention-table-1-smp" / "tiny-acceptability" / "dense" / "seed-0"
+    assert json.loads((place / "random" / "seed-0" / "settings.json").read_text())["model"] == str(shared)
+    assert not (place / "dense" / "seed-0" / "log.txt").is_file(), "it was not trained again"
+    assert run_script(tmp_path / "benchmarks" / "keep.py", place).returncode == 0
+    kept = json.loads((tmp_path / "benchmarks/results/autoattention-table-1/tiny-acceptability.json").read_text())
+    assert [run["name"] for run in kept["runs"]] == ["dense", "dense-longer", "random"]
+    assert kept["runs"][2]["settings"]["model"] == "{dense}"
+
+
+def test_weights_are_rounded_to_whole_numbers_times_one_scale_a_row(tmp_path):
+    write_tiny_model(tmp_path / "tiny")
+    done = run_script(BENCHMARKS / "round_weights.py", "--model", tmp_path / "tiny", "--out", tmp_path / "rounded")
+    assert done.returncode == 0, done.stderr
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("tiny", "rounded"))
+    for name, weight in before.items():
+        if weight.dim() != 2:
+            assert torch.equal(weight, after[name])
+            continue
+        step = weight.abs().amax(dim=1, keepdim=True) / 127
+        assert ((weight - after[name]).abs() <= step / 2 * 1.001).all()
+        whole = after[name] / step.clamp_min(1e-30)
+        assert torch.allclose(whole, whole.round(), atol=1e-3)
+    tf.AutoModel.from_pretrained(tmp_path / "rounded")
 
 
 def test_kept_results_are_of_experiments_that_exist_and_name_no_machine():

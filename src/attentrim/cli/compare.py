@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> None:
     from .models import check_output_dir
 
-    experiment = _experiment(args)
+    experiment = experiment_of(args)
     common = experiment.entries[0].settings
     directory = check_output_dir(args.output_dir, str(common.get("model", "")))
 
@@ -119,7 +119,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         )
 
 
-def _experiment(args: argparse.Namespace) -> Experiment:
+def experiment_of(args: argparse.Namespace) -> Experiment:
     """From flags, over a config file."""
     from ..compare.experiment import (
         DENSE,
