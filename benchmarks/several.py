@@ -7,8 +7,8 @@ A line of the file is what run.py takes, and the flags of the command go to all 
     ours-layers --task cola --data_dir glue/CoLA --only top-8,top-10 --seeds 3,4
     ours-tasks --task wnut17 --data_dir wnut17 --num_train_epochs 8 --only hisp --seeds 3,4
 
-What benchmarks/results has already is run again only where another row starts from it. A start that experiments share is
-trained once. Results go where run.py puts them; the same command goes on where it was stopped.
+What benchmarks/results has already is run again only where another row starts from it. A start that experiments share
+is trained once. Results go where run.py puts them; the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
