@@ -311,6 +311,29 @@ def test_several_py_leaves_what_keep_py_takes(tmp_path):
     assert kept["runs"][2]["settings"]["model"] == "{dense}"
 
 
+def test_answers_without_learning(tmp_path):
+    """Planted: three of four dev pairs are yes, two resemble a training pair with the right answer, one is seen."""
+    pairs = {
+        "train": [("a b c", "d e", 1), ("f g", "h", 0), ("k l m", "n", 1)],
+        "dev": [("a b c", "x e", 1), ("f g y", "h", 1), ("k l", "m n", 1), ("a b", "c d", 0)],
+    }
+    for split, rows in pairs.items():
+        lines = [
+            "index\tsentence1\tsentence2\tlabel",
+            *(f"{n}\t" + "\t".join(map(str, r)) for n, r in enumerate(rows)),
+        ]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+    done = run_script(BENCHMARKS / "without_learning.py", f"wnli={tmp_path}")
+    assert done.returncode == 0, done.stderr
+    always, nearest, seen = done.stdout.strip().split("; ")
+    assert always == "wnli: accuracy always 0 0.2500, 1 0.7500"
+    assert nearest == "nearest 0.5000 (2 of 4 right)"
+    assert seen == "first sentence seen 1"
+    refused = run_script(BENCHMARKS / "without_learning.py", "glue/WNLI")
+    assert refused.returncode == 2
+    assert "is not TASK=DIR" in refused.stderr
+
+
 def test_weights_are_rounded_to_whole_numbers_times_one_scale_a_row(tmp_path):
     write_tiny_model(tmp_path / "tiny")
     done = run_script(BENCHMARKS / "round_weights.py", "--model", tmp_path / "tiny", "--out", tmp_path / "rounded")

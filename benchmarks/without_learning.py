@@ -1,0 +1,66 @@
+"""What a task gives without learning: the same answer always, or that of the most similar training example.
+
+    python benchmarks/without_learning.py cola=glue/CoLA mrpc=glue/MRPC sst2=glue/SST-2 wnli=glue/WNLI
+
+Similar is what shares most of its words (as a share of the words of both). The last figure is how many dev examples
+have a first sentence that the training data has too.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from typing import NamedTuple
+
+from attentrim.tasks import TASKS
+from attentrim.tasks.metrics import METRICS
+from attentrim.tasks.sources import LocalCopy
+
+
+class Example(NamedTuple):
+    first: str
+    words: frozenset[str]
+    answer: int
+
+
+def examples(task: str, data_dir: str, split: str) -> list[Example]:
+    known = TASKS[task]
+    source = LocalCopy(known, known.local, data_dir)
+    found = []
+    for row in source.table(split).rows:
+        texts = [str(row[column]) for column in source.columns.inputs]
+        words = frozenset(" ".join(texts).lower().split())
+        found.append(Example(texts[0], words, int(row[source.columns.label])))
+    return found
+
+
+def nearest(example: Example, others: list[Example]) -> Example:
+    return max(others, key=lambda other: len(example.words & other.words) / len(example.words | other.words))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "data", nargs="+", metavar="TASK=DIR", help="GLUE tasks with two answers, and their directories"
+    )
+    for pair in parser.parse_args().data:
+        task, _, place = pair.partition("=")
+        if task not in TASKS:
+            parser.error(f"{pair!r} is not TASK=DIR with one of the tasks {', '.join(TASKS)}")
+        metric = TASKS[task].metric
+        train, dev = (examples(task, place, split) for split in ("train", "validation"))
+        truth = [example.answer for example in dev]
+        same = {answer: METRICS[metric](truth, [answer] * len(truth)) for answer in sorted(Counter(truth))}
+        copied = [nearest(example, train).answer for example in dev]
+        right = sum(guess == answer for guess, answer in zip(copied, truth, strict=True))
+        seen = {example.first for example in train}
+        print(
+            f"{task}: {metric} always "
+            + ", ".join(f"{answer} {value:.4f}" for answer, value in same.items())
+            + f"; nearest {METRICS[metric](truth, copied):.4f} ({right} of {len(dev)} right); "
+            f"first sentence seen {sum(example.first in seen for example in dev)}"
+        )
+
+
+if __name__ == "__main__":
+    main()
