@@ -2,7 +2,7 @@
 
     python benchmarks/several.py lines.txt --model mpnet-base --tf32 True --jobs 16
 
-A line of the file is what run.py takes, and the flags of the command go to all of them:
+A line of the file is what run.py takes; the flags of the command go to all that do not say otherwise:
 
     ours-layers --task cola --data_dir glue/CoLA --only top-8,top-10 --seeds 3,4
     ours-tasks --task wnut17 --data_dir wnut17 --num_train_epochs 8 --only hisp --seeds 3,4
@@ -106,7 +106,8 @@ def main(words: list[str]) -> int:
     parser.add_argument("--dry_run", action="store_true", help="say what would be run, in order, and end")
     args, flags = parser.parse_known_args(words)
     lines = [shlex.split(line, comments=True) for line in args.lines.read_text(encoding="utf-8").splitlines()]
-    runs, stands_for = shared(run for line in lines if line for run in runs_of_line([*line, *flags]))
+    # what a line says itself comes last, and wins
+    runs, stands_for = shared(run for line in lines if line for run in runs_of_line([line[0], *flags, *line[1:]]))
     title = {run.directory: "/".join(run.directory.parts[-4:]) for run in runs}
     print(f"{len(runs)} runs", flush=True)
     if args.dry_run:

@@ -291,6 +291,21 @@ def test_several_py_runs_what_is_missing_by_line(tmp_path):
     assert "Traceback" not in refused.stderr
 
 
+def test_what_is_missing_can_be_run(tmp_path):
+    """Lines that several.py takes; none of their rows is kept with all its seeds, or the line would be of no use."""
+    file = BENCHMARKS / "missing.txt"
+    done = run_script(BENCHMARKS / "several.py", file, "--model", "mpnet-base", "--dry_run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    listed = done.stdout.splitlines()[1:]
+    for line in file.read_text().splitlines():
+        if line and not line.startswith("#"):
+            name, task, rows = re.match(r"(\S+) --task (\S+) .*--only (\S+)", line).groups()
+            for row in rows.split(","):
+                assert any(run.startswith(f"{name}/mpnet-base-{task}/{row}/") for run in listed), (
+                    f"{row} has all: {line}"
+                )
+
+
 def test_several_py_leaves_what_keep_py_takes(tmp_path):
     several_py = copy_of_benchmarks(tmp_path) / "several.py"
     write_tiny_model(tmp_path / "tiny")
