@@ -193,3 +193,12 @@ def test_import_and_help_stay_light():
     for code in ("import attentrim", "from attentrim.cli import build_parser; build_parser().format_help()"):
         loaded = modules_after(code)
         assert not loaded & {"torch", "transformers", "numpy", "onnx", "onnxruntime", "safetensors"}
+
+
+def test_the_package_is_a_command_too():
+    """Where scripts are not on the path."""
+    done = subprocess.run([sys.executable, "-m", "attentrim", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("attentrim ")
+    refused = subprocess.run([sys.executable, "-m", "attentrim", "show", "--model", "nowhere"], capture_output=True)
+    assert refused.returncode == 1
