@@ -26,7 +26,7 @@ ORDERS = {
     "generator's": r"generator-(\d+)",
     "top first, distill_noise": r"top-(\d+)-noise",
     "top first, hidden states": r"top-(\d+)-states",
-    "greedy, hidden states": r"greedy-(\d+)-states",
+    "top first, 18 epochs at 1e-4": r"top-(\d+)-18-epochs-rate",
 }
 """Of layers made uniform, and the rows that are of each."""
 
@@ -44,22 +44,22 @@ def heads(ax: Axes) -> None:
 
 
 def layers(ax: Axes, task: str) -> None:
-    """The metric by the number of uniform layers, one line an order."""
+    """What is lost by the number of uniform layers, one line an order, with 95% intervals."""
     found = results_of(f"ours-layers/{MODEL}-{task}")
-    rows = {entry["name"]: entry for entry in found["summary"]}
-    base = found["baseline"]
-    ax.axhline(rows[base]["mean"], color=GREY, linestyle="--", linewidth=1.5, label=f"{base} (baseline)")
+    ax.axhline(0, color=GREY, linestyle="--", linewidth=1.5)
     for number, (label, pattern) in enumerate(ORDERS.items()):
-        points = sorted(
-            (int(match[1]), entry["mean"], entry["sd"] or 0.0)
-            for name, entry in rows.items()
-            if (match := re.fullmatch(pattern, name))
-        )
-        if points:
-            counts, means, spreads = zip(*points, strict=True)
-            ax.errorbar(counts, means, yerr=spreads, capsize=2, label=label, **look(number))
+        entries = [entry for entry in found["summary"] if re.fullmatch(pattern, entry["name"])]
+        if entries:
+            # beside each other, so that all intervals can be seen
+            counts = [entry["uniform"] + 0.09 * (number - len(ORDERS) / 2) for entry in entries]
+            means = [100 * entry["difference"] for entry in entries]
+            halves = [
+                100 * (entry["interval"][1] - entry["difference"]) if entry["interval"] else 0 for entry in entries
+            ]
+            ax.errorbar(counts, means, yerr=halves, capsize=2, elinewidth=0.8, label=label, **look(number))
     below(ax)
-    tidy(ax, "uniform layers of 12", found["metric"], "CoLA" if task == "cola" else "MRPC")
+    title = "CoLA" if task == "cola" else "MRPC"
+    tidy(ax, "uniform layers of 12", f"{found['metric']} above {found['baseline']}, points", title)
 
 
 def differences(ax: Axes, name: str, rows: Sequence[str], title: str) -> None:

@@ -7,7 +7,7 @@ A table stands where RESULTS.md has `<!-- results: EXPERIMENT/MODEL-TASK -->` an
 `results`: `heads` are the heads kept by layer, `cost` is what training took; `speed` names a directory of what
 `attentrim bench --out` wrote, `steps` a file of lines of `step_cost.py`. A list of rows after the name leaves the
 others out; a row that no run has ended of is "not run". `pooled: ROW BASELINE EXPERIMENT/MODEL-TASK ...` is the mean
-over tasks.
+over tasks; `across: BASELINE EXPERIMENT/MODEL-TASK ... ROW ...` has a column a task.
 """
 
 from __future__ import annotations
@@ -134,14 +134,43 @@ def pooled(row: str, places: list[str]) -> str:
     tasks = []
     for name in names:
         values = {(run["name"], run["seed"]): run["value"] for run in results_of(name)["runs"]}
-        both = [seed for kind, seed in values if kind == row and (baseline, seed) in values]
-        tasks.append({seed: values[row, seed] - values[baseline, seed] for seed in both})
+        tasks.append(_paired(values, row, baseline))
     seeds = sorted(set.intersection(*(set(task) for task in tasks)))
     means = [statistics.fmean(task[seed] for task in tasks) for seed in seeds]
     low, high = interval(means) or (math.nan, math.nan)
     where = ", ".join(name.rpartition("-")[2] for name in names)
     line = f"`{row}` against `{baseline}` on the mean over {where}: {statistics.fmean(means):+.4f} "
     return line + f"({low:+.4f} to {high:+.4f}), {len(seeds)} seeds.\n"
+
+
+def across(baseline: str, words: list[str]) -> str:
+    """Differences in points to a baseline of the same experiment, with intervals and seeds, a column a task."""
+    tasks: dict[str, list[dict[tuple[str, int], float]]] = {}
+    for name in (word for word in words if "/" in word):
+        values = {(run["name"], run["seed"]): run["value"] for run in results_of(name)["runs"]}
+        tasks.setdefault(name.rpartition("-")[2], []).append(values)
+    lines = [f"| against `{baseline}`, points | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
+    for row in (word for word in words if "/" not in word):
+        found = [[pairs for values in files if (pairs := _paired(values, row, baseline))] for files in tasks.values()]
+        cells = [_points(pairs[0]) if pairs else "not run" for pairs in found]
+        lines.append(f"| `{row}` | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _paired(values: dict[tuple[str, int], float], row: str, baseline: str) -> dict[int, float]:
+    """Differences by seed."""
+    return {
+        seed: value - values[baseline, seed]
+        for (name, seed), value in values.items()
+        if name == row and (baseline, seed) in values
+    }
+
+
+def _points(pairs: dict[int, float]) -> str:
+    points = [100 * value for value in pairs.values()]
+    ends = interval(points)
+    shown = f"{ends[0]:+.1f} to {ends[1]:+.1f}; " if ends else ""
+    return f"{statistics.fmean(points):+.1f} ({shown}{len(points)} seed{'s' * (len(points) > 1)})"
 
 
 def results_of(name: str) -> dict[str, Any]:
@@ -164,7 +193,15 @@ def _cells(entry: dict[str, Any], baseline: str) -> list[str]:
 
 def filled(text: str) -> str:
     """The page with its tables as they are now."""
-    kinds = {"results": table, "heads": heads, "speed": speed, "cost": cost, "steps": steps, "pooled": pooled}
+    kinds = {
+        "results": table,
+        "heads": heads,
+        "speed": speed,
+        "cost": cost,
+        "steps": steps,
+        "pooled": pooled,
+        "across": across,
+    }
     return BLOCK.sub(lambda found: f"{found[1]}{kinds[found[2]](found[3], found[4].split())}{found[5]}", text)
 
 

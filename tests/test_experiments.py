@@ -401,6 +401,39 @@ def test_plain_text_is_the_training_sentences_of_tasks(tmp_path):
     assert "is not TASK=DIR" in wrong.stderr
 
 
+def test_a_table_across_tasks_pairs_by_seed_and_takes_the_first_experiment_that_has_a_row(tmp_path):
+    tables_py = copy_of_benchmarks(tmp_path) / "tables.py"
+    planted = {
+        "ours-layers/m-cola": {
+            ("dense", 0): 0.5,
+            ("dense", 1): 0.7,
+            ("top-8", 0): 0.4,
+            ("top-8", 1): 0.64,
+            ("top-8", 2): 1,
+        },
+        "ours-tasks/m-cola": {("dense", 0): 0.9, ("top-8", 0): 0.1, ("text-8", 0): 0.92},
+        "ours-tasks/m-pos": {("dense", 0): 0.6},
+    }
+    for name, values in planted.items():
+        file = tmp_path / "benchmarks" / "results" / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        runs = [{"name": row, "seed": seed, "value": value} for (row, seed), value in values.items()]
+        file.write_text(json.dumps({"runs": runs}))
+    page = tmp_path / "RESULTS.md"
+    page.write_text(f"before\n<!-- across: dense {' '.join(planted)} top-8 text-8 -->\nold\n<!-- /across -->\nafter\n")
+    assert run_script(tables_py, "--check").returncode == 1
+    done = run_script(tables_py)
+    assert done.returncode == 0, done.stderr
+    assert page.read_text().splitlines()[2:6] == [
+        "| against `dense`, points | cola | pos |",
+        "|---|---|---|",
+        # -10 and -6: 8 ± 12.7 * 2
+        "| `top-8` | -8.0 (-33.4 to +17.4; 2 seeds) | not run |",
+        "| `text-8` | +2.0 (1 seed) | not run |",
+    ]
+    assert run_script(tables_py, "--check").returncode == 0
+
+
 def test_the_tables_of_results_md_are_those_of_the_kept_results():
     command = [sys.executable, str(BENCHMARKS / "tables.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
