@@ -30,6 +30,10 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help=f"a directory with {WEIGHTS}")
     parser.add_argument("--out", type=Path, required=True, help="the same model, rounded; as large as before")
     args = parser.parse_args()
+    if not (args.model / WEIGHTS).is_file():
+        parser.error(f"there is no {args.model / WEIGHTS}")
+    if args.out.exists():
+        parser.error(f"{args.out} is there already")
     shutil.copytree(args.model, args.out, ignore=shutil.ignore_patterns(WEIGHTS))
     weights = load_file(args.model / WEIGHTS)
     moved = {}

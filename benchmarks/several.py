@@ -131,5 +131,5 @@ def main(words: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except AttentrimError as error:
+    except (AttentrimError, OSError) as error:
         sys.exit(f"several.py: error: {error}")

@@ -9,12 +9,15 @@ have a first sentence that the training data has too.
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from typing import NamedTuple
 
+from attentrim.errors import AttentrimError
 from attentrim.tasks import TASKS
 from attentrim.tasks.metrics import METRICS
 from attentrim.tasks.sources import LocalCopy
+
+KNOWN = ("cola", "mrpc", "sst2", "wnli")
+"""Tasks whose answers are 0 and 1 in the files."""
 
 
 class Example(NamedTuple):
@@ -41,16 +44,19 @@ def nearest(example: Example, others: list[Example]) -> Example:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "data", nargs="+", metavar="TASK=DIR", help="GLUE tasks with two answers, and their directories"
+        "data", nargs="+", metavar="TASK=DIR", help=f"any of {', '.join(KNOWN)}, and their directories"
     )
     for pair in parser.parse_args().data:
         task, _, place = pair.partition("=")
-        if task not in TASKS:
-            parser.error(f"{pair!r} is not TASK=DIR with one of the tasks {', '.join(TASKS)}")
+        if task not in KNOWN:
+            parser.error(f"{pair!r} is not TASK=DIR with one of the tasks {', '.join(KNOWN)}")
         metric = TASKS[task].metric
-        train, dev = (examples(task, place, split) for split in ("train", "validation"))
+        try:
+            train, dev = (examples(task, place, split) for split in ("train", "validation"))
+        except AttentrimError as error:
+            parser.error(str(error))
         truth = [example.answer for example in dev]
-        same = {answer: METRICS[metric](truth, [answer] * len(truth)) for answer in sorted(Counter(truth))}
+        same = {answer: METRICS[metric](truth, [answer] * len(truth)) for answer in sorted(set(truth))}
         copied = [nearest(example, train).answer for example in dev]
         right = sum(guess == answer for guess, answer in zip(copied, truth, strict=True))
         seen = {example.first for example in train}
