@@ -27,9 +27,8 @@ from attentrim.tasks.metrics import LOWER_IS_BETTER
 HERE = Path(__file__).parent
 OF_A_RUN = ("commit", "load")
 """What differs from run to run of one machine."""
-
-
-FACTS = ("task", "metric", "examples", "measured_with")
+FACTS = ("task", "metric", "examples")
+"""What holds for all runs."""
 
 
 def outcomes_in(directory: Path) -> list[Outcome]:
@@ -50,12 +49,12 @@ def outcomes_in(directory: Path) -> list[Outcome]:
 def outcomes_kept(file: Path) -> list[Outcome]:
     """Of the runs that were kept before, if any were."""
     kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"runs": []}
-    facts = {key: kept[key] for key in FACTS if key in kept}
     found = []
     for entry in kept["runs"]:
         run = Run(Entry(entry["name"], entry["settings"]), entry["seed"], file, entry["settings"])
-        own = {**facts, **{key: entry[key] for key in KEPT if key in entry}}
-        found.append(Outcome(run, {**own, "measured_with": {**facts["measured_with"], "commit": entry["commit"]}}))
+        result = {key: kept[key] for key in FACTS} | {key: entry[key] for key in KEPT if key in entry}
+        result["measured_with"] = {**kept["measured_with"], "commit": entry["commit"]}
+        found.append(Outcome(run, result))
     return found
 
 
@@ -97,7 +96,7 @@ def main(words: list[str]) -> None:
     first = outcomes[0].result
     facts = {
         "model": directory.resolve().name.rpartition("-")[0],
-        **{key: first[key] for key in ("task", "metric", "examples")},
+        **{key: first[key] for key in FACTS},
         "higher_is_better": first["metric"] not in LOWER_IS_BETTER,
         "measured_with": {key: value for key, value in first["measured_with"].items() if key not in OF_A_RUN},
     }

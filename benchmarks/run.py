@@ -35,21 +35,26 @@ def output_dir(name: str, flags: list[str]) -> Path:
     return Path("results", name, f"{Path(found.model or 'MiniLM-L6').name}-{Path(data).stem}")
 
 
-def main(words: list[str]) -> int:
+def compare_words(name: str, flags: list[str]) -> list[str]:
+    """What `attentrim` is to be called with."""
     known = experiments()
+    if name not in known:
+        raise AttentrimError(unknown_name("experiment", name, known))
+    if not any(flag.partition("=")[0] == "--output_dir" for flag in flags):
+        flags = [*flags, "--output_dir", str(output_dir(name, flags))]
+    return ["compare", "--config", os.path.relpath(known[name]), *flags]
+
+
+def main(words: list[str]) -> int:
     if not words:
-        for name, path in known.items():
+        for name, path in experiments().items():
             print(name, textwrap.indent(textwrap.fill(read_config(str(path))["about"], 110), "    "), sep="\n")
         return 0
     name, *flags = words
     if name in ("-h", "--help"):
         print(__doc__)
         return 0
-    if name not in known:
-        raise AttentrimError(unknown_name("experiment", name, known))
-    if not any(flag.partition("=")[0] == "--output_dir" for flag in flags):
-        flags += ["--output_dir", str(output_dir(name, flags))]
-    return attentrim(["compare", "--config", os.path.relpath(known[name]), *flags])
+    return attentrim(compare_words(name, flags))
 
 
 if __name__ == "__main__":

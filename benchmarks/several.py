@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -24,12 +23,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from run import experiments, output_dir
+from run import compare_words
 
 from attentrim.cli import build_parser
 from attentrim.cli.compare import experiment_of
 from attentrim.compare.runs import DONE, SETTINGS, Outcome, Run, carry_out, runs_of
-from attentrim.errors import AttentrimError, unknown_name
+from attentrim.errors import AttentrimError
 from attentrim.recorded import METRICS, PLAN
 
 HERE = Path(__file__).parent
@@ -38,14 +37,11 @@ HERE = Path(__file__).parent
 def runs_of_line(words: Sequence[str]) -> list[Run]:
     """The runs that a line asks for, with those they start from."""
     name, *flags = words
-    known = experiments()
-    if name not in known:
-        raise AttentrimError(unknown_name("experiment", name, known))
-    place = output_dir(name, flags)
-    base = ["compare", "--config", os.path.relpath(known[name]), "--output_dir", str(place)]
-    args, args.more = build_parser().parse_known_args([*base, *flags])
-    runs = runs_of(experiment_of(args), place.resolve())
-    return without_those_kept(runs, kept_in(HERE / "results" / name / f"{place.name}.json"))
+    args, args.more = build_parser().parse_known_args(compare_words(name, flags))
+    place = Path(args.output_dir).resolve()
+    return without_those_kept(
+        runs_of(experiment_of(args), place), kept_in(HERE / "results" / name / f"{place.name}.json")
+    )
 
 
 def kept_in(file: Path) -> set[tuple[str, int]]:
@@ -109,7 +105,8 @@ def main(words: list[str]) -> int:
     # what a line says itself comes last, and wins
     runs, stands_for = shared(run for line in lines if line for run in runs_of_line([line[0], *flags, *line[1:]]))
     title = {run.directory: "/".join(run.directory.parts[-4:]) for run in runs}
-    print(f"{len(runs)} runs", flush=True)
+    done = sum(run.done for run in runs)
+    print(f"{len(runs)} runs" + (f"; {done} of them are done already" if done else ""), flush=True)
     if args.dry_run:
         print(*title.values(), sep="\n")
         return 0

@@ -316,6 +316,8 @@ def test_several_py_leaves_what_keep_py_takes(tmp_path):
     done = run_script(several_py, lines, *data, *few, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("4 runs\n")
+    again = run_script(several_py, lines, *data, *few, cwd=tmp_path)
+    assert again.stdout == "4 runs; 4 of them are done already\n"
     place = tmp_path / "results" / "autoattention-table-1" / "tiny-acceptability"
     shared = tmp_path / "results" / "autoattention-table-1-smp" / "tiny-acceptability" / "dense" / "seed-0"
     assert json.loads((place / "random" / "seed-0" / "settings.json").read_text())["model"] == str(shared)
@@ -383,7 +385,7 @@ def test_plain_text_is_the_training_sentences_of_tasks(tmp_path):
     model = Path(gt.__file__).parent / "model"
     words = [BENCHMARKS / "plain_text.py", "--model", model, "--out", tmp_path / "text"]
     pairs = [f"{task}={tmp_path / task}" for task in ("cola", "mrpc", "pos")]
-    done = subprocess.run([sys.executable, *map(str, words), *pairs], capture_output=True, text=True)
+    done = run_script(*words, *pairs)
     assert done.returncode == 0, done.stderr
     train, validation = (
         (tmp_path / "text" / f"{name}.txt").read_text().splitlines() for name in ("train", "validation")
@@ -396,7 +398,7 @@ def test_plain_text_is_the_training_sentences_of_tasks(tmp_path):
         rows = (tmp_path / task / "train.tsv").read_text(encoding="utf-8-sig").splitlines()
         sentence = " ".join(rows[-1].split("\t")[column].split())
         assert any(line.partition("[SEP]")[0].strip() == sentence for line in lines), task
-    wrong = subprocess.run([sys.executable, *map(str, words), "colaa=x"], capture_output=True, text=True)
+    wrong = run_script(*words, "colaa=x")
     assert wrong.returncode == 2
     assert "is not TASK=DIR" in wrong.stderr
 
@@ -435,6 +437,5 @@ def test_a_table_across_tasks_pairs_by_seed_and_takes_the_first_experiment_that_
 
 
 def test_the_tables_of_results_md_are_those_of_the_kept_results():
-    command = [sys.executable, str(BENCHMARKS / "tables.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = run_script(BENCHMARKS / "tables.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
