@@ -147,41 +147,38 @@ def test_a_generator_with_its_own_embedding(name):
 
 PARALLEL = """
 import json, sys
-sys.path.insert(0, sys.argv[2])
+sys.path.insert(0, sys.argv[1])
 import torch, training as tr
 from attentrim import *
 torch.set_num_threads(1)
-method = eval(sys.argv[1])
-trainer = tr.trainer(sys.argv[3], method, max_steps=12, ddp_backend="gloo")
-trainer.train()
-parameters = getattr(trainer.session, "parameters", torch.zeros(1))
-print(json.dumps({
-    "gates": trainer.session.open.tolist() if hasattr(trainer.session, "open") else trainer.plan().uniform,
-    "parameters": parameters.tolist() if torch.is_tensor(parameters) else [
-        float(p.double().sum()) for p in trainer.session.networks.parameters()
-    ],
-    "weights": float(sum(p.detach().double().abs().sum() for p in trainer.model.parameters())),
-    "world": trainer.args.world_size,
-}))
+for place, method in enumerate(sys.argv[3:]):
+    trainer = tr.trainer(f"{sys.argv[2]}/{place}", eval(method), max_steps=12, ddp_backend="gloo")
+    trainer.train()
+    parameters = getattr(trainer.session, "parameters", torch.zeros(1))
+    print(json.dumps({
+        "gates": trainer.session.open.tolist() if hasattr(trainer.session, "open") else trainer.plan().uniform,
+        "parameters": parameters.tolist() if torch.is_tensor(parameters) else [
+            float(p.double().sum()) for p in trainer.session.networks.parameters()
+        ],
+        "weights": float(sum(p.detach().double().abs().sum() for p in trainer.model.parameters())),
+        "world": trainer.args.world_size,
+    }))
 torch.distributed.barrier()  # who leaves first takes the other's connection along
 torch.distributed.destroy_process_group()
 """
+IN_TWO_PROCESSES = {
+    "autoattention": AutoAttention(gate_lr=20.0),
+    "l0": L0(target_sparsity=0.5),
+    "hisp": HISP(rounds=2),
+    "smp": SMP(search_steps=2, map_length=8),
+    "attendout-v2": AttendOut(preset="v2", window=3),
+    "attendout": AttendOut(reward_source="dev", estimate_samples=8, window=3, prune_count=1),
+}
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        AutoAttention(gate_lr=20.0),
-        L0(target_sparsity=0.5),
-        HISP(rounds=2),
-        SMP(search_steps=2, map_length=8),
-        AttendOut(preset="v2", window=3),
-        AttendOut(reward_source="dev", estimate_samples=8, window=3, prune_count=1),
-    ],
-    ids=lambda method: method.name,
-)
-def test_two_processes_agree(method, tmp_path):
-    """Each sees other batches; gates, plans and weights stay the same in both."""
+@pytest.fixture(scope="module")
+def in_two_processes(tmp_path_factory):
+    """What each of two processes has in the end, by method: one after the other, since to start takes longest."""
     environment = {
         **os.environ,
         "HF_HUB_OFFLINE": "1",
@@ -191,9 +188,10 @@ def test_two_processes_agree(method, tmp_path):
         "MASTER_PORT": str(20000 + os.getpid() % 20000),
         "ACCELERATE_USE_CPU": "true",
     }
+    words = [str(Path(__file__).parent), str(tmp_path_factory.mktemp("two")), *map(repr, IN_TWO_PROCESSES.values())]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PARALLEL, repr(method), str(Path(__file__).parent), str(tmp_path)],
+            [sys.executable, "-c", PARALLEL, *words],
             env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -201,11 +199,18 @@ def test_two_processes_agree(method, tmp_path):
         )
         for rank in range(2)
     ]
-    outputs = [process.communicate(timeout=240) for process in processes]
+    outputs = [process.communicate(timeout=480) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], [err[-2000:] for _, err in outputs]
-    first, second = (json.loads(out.splitlines()[-1]) for out, _ in outputs)
+    said = ([json.loads(line) for line in out.splitlines() if line.startswith('{"gates')] for out, _ in outputs)
+    return dict(zip(IN_TWO_PROCESSES, zip(*said, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", IN_TWO_PROCESSES)
+def test_two_processes_agree(name, in_two_processes, tmp_path):
+    """Each sees other batches; gates, plans and weights stay the same in both."""
+    first, second = in_two_processes[name]
     assert first["world"] == 2
     assert first == second
-    alone = tr.trainer(tmp_path / "alone", method, max_steps=12)
+    alone = tr.trainer(tmp_path, IN_TWO_PROCESSES[name], max_steps=12)
     alone.train()
     assert first["weights"] != float(sum(p.double().abs().sum() for p in alone.model.parameters()))

@@ -31,9 +31,9 @@ with torch.no_grad():
 """
 
 
-def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def python(code: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "HF_HUB_OFFLINE": "1", **environment}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=variables, cwd="/")
+    return subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, env=variables, cwd="/")
 
 
 def logits(process: subprocess.CompletedProcess[str]) -> torch.Tensor:
@@ -55,28 +55,48 @@ def expected(model) -> torch.Tensor:
     return torch.tensor(json.loads(scope["text"]))
 
 
-@pytest.mark.parametrize("kind", PLANS)
-def test_plain_transformers_refuses_a_trimmed_checkpoint(kind, classifier, tmp_path):
-    trim(classifier, Plan.of(classifier, **PLANS[kind])).save_pretrained(tmp_path)
-    process = python(
-        "import sys; from transformers import AutoModelForSequenceClassification as A\n"
-        f"A.from_pretrained({str(tmp_path)!r})\nprint('loaded')"
-    )
-    assert process.returncode != 0
-    assert "loaded" not in process.stdout
-    assert "attentrim" in process.stderr
-    assert "mismatch" in process.stderr
+WITHOUT_ATTENTRIM = f"""
+import sys; from transformers import AutoModelForSequenceClassification as A
+for kind in sys.argv[2:]:
+    print("=", kind, "=", file=sys.stderr, flush=True)
+    try:
+        A.from_pretrained(f"{{sys.argv[1]}}/trimmed/{{kind}}")
+        print("loaded", file=sys.stderr, flush=True)
+    except RuntimeError as error:
+        print(error, file=sys.stderr, flush=True)
+    model = A.from_pretrained(f"{{sys.argv[1]}}/portable/{{kind}}")
+    {LOGITS.strip().replace(chr(10), chr(10) + "    ")}
+assert "attentrim" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def without_attentrim(classifier, tmp_path_factory):
+    """By plan: what plain transformers says to the trimmed checkpoint, and what the portable one answers there."""
+    place = tmp_path_factory.mktemp("plain")
+    for kind, plan in PLANS.items():
+        trim(classifier, Plan.of(classifier, **plan)).save_pretrained(place / "trimmed" / kind)
+        portable(classifier, Plan.of(classifier, **plan)).save_pretrained(place / "portable" / kind)
+    process = python(WITHOUT_ATTENTRIM, str(place), *PLANS)
+    assert process.returncode == 0, process.stderr
+    complaints = [process.stderr.partition(f"= {kind} =")[2].partition("\n= ")[0] for kind in PLANS]
+    answers = [torch.tensor(json.loads(line)) for line in process.stdout.splitlines()]
+    return dict(zip(PLANS, zip(complaints, answers, strict=True), strict=True))
 
 
 @pytest.mark.parametrize("kind", PLANS)
-def test_plain_transformers_loads_a_portable_checkpoint(kind, classifier, tmp_path):
-    same_shape = portable(classifier, Plan.of(classifier, **PLANS[kind]))
-    same_shape.save_pretrained(tmp_path)
-    process = python(
-        "import sys; from transformers import AutoModelForSequenceClassification as A\n"
-        f"model = A.from_pretrained({str(tmp_path)!r})\nassert 'attentrim' not in sys.modules\n{LOGITS}"
-    )
-    assert torch.equal(logits(process), expected(same_shape))
+def test_plain_transformers_refuses_a_trimmed_checkpoint(kind, without_attentrim):
+    complaint, _ = without_attentrim[kind]
+    assert "loaded" not in complaint.splitlines()
+    assert "raising an error" in complaint
+    assert "attentrim" in complaint
+    assert "mismatch" in complaint
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_plain_transformers_loads_a_portable_checkpoint(kind, classifier, without_attentrim):
+    _, answer = without_attentrim[kind]
+    assert torch.equal(answer, expected(portable(classifier, Plan.of(classifier, **PLANS[kind]))))
 
 
 AUTO = "from transformers import AutoModelForSequenceClassification as A"
@@ -134,27 +154,30 @@ import sys, torch, torch.distributed as dist, attentrim
 from transformers import AutoModelForSequenceClassification
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[2]}/meet", rank=rank, world_size=2)
-torch.manual_seed(0)
-model = AutoModelForSequenceClassification.from_pretrained(sys.argv[2]).train()
-parallel = torch.nn.parallel.DistributedDataParallel(model)
-optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
-torch.manual_seed(rank)
-for _ in range(3):
-    parallel(input_ids=torch.randint(5, 80, (2, 9)), labels=torch.tensor([0, 1])).loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-print(sum(p.double().sum().item() for p in model.parameters()))
+for kind in sys.argv[3:]:
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(f"{sys.argv[2]}/{kind}").train()
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+    torch.manual_seed(rank)
+    for _ in range(3):
+        parallel(input_ids=torch.randint(5, 80, (2, 9)), labels=torch.tensor([0, 1])).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    print(kind, sum(p.double().sum().item() for p in model.parameters()))
+dist.barrier()
 """
 
 
-@pytest.mark.parametrize("kind", ["all uniform", "headless"])
-def test_two_processes_train_a_trimmed_model_in_step(kind, classifier, tmp_path):
+def test_two_processes_train_a_trimmed_model_in_step(classifier, tmp_path):
     """Data parallelism waits for every trainable parameter: one without a gradient would stop it."""
-    trim(classifier, Plan.of(classifier, **PLANS[kind])).save_pretrained(tmp_path)
+    kinds = ["all uniform", "headless"]
+    for kind in kinds:
+        trim(classifier, Plan.of(classifier, **PLANS[kind])).save_pretrained(tmp_path / kind)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PARALLEL, str(rank), str(tmp_path)],
+            [sys.executable, "-c", PARALLEL, str(rank), str(tmp_path), *kinds],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -164,4 +187,6 @@ def test_two_processes_train_a_trimmed_model_in_step(kind, classifier, tmp_path)
     ]
     answers = [process.communicate(timeout=240) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], answers
-    assert answers[0][0].splitlines()[-1] == answers[1][0].splitlines()[-1]
+    first, second = (out.splitlines() for out, _ in answers)
+    assert [line.rpartition(" ")[0] for line in first] == kinds
+    assert first == second
