@@ -53,6 +53,9 @@ def test_a_script_leaves_a_run_like_the_command(home, tmp_path):
     assert metrics["value"] == metrics["masked_value"] == metrics["metrics"]["accuracy"]
     assert (metrics["examples"], metrics["seed"], metrics["task"]) == (6, 5, "dogs")
     assert metrics["train_seconds"] > 0
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert len(set(losses)) > 1
+    assert metrics["train_loss"] == losses[-1]
     assert sum(metrics["heads_kept"]) == sum(site.heads for site in attentrim.find_sites(small)) == 4
     again = tf.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
     assert sum(parameter.numel() for parameter in again.parameters()) == metrics["parameters"]

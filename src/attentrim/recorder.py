@@ -108,7 +108,7 @@ class RunRecorder:
             "metrics": metrics,
             "examples": len(trainer.eval_dataset),
             **self.facts(final, plan, masked[metric]),
-            "train_seconds": _seconds(trainer),
+            "train_seconds": _last_logged(trainer, "train_runtime") or 0.0,
         }
         self.write(result, final, {} if masked_by is not None else self.speed(final))
         return final
@@ -173,6 +173,7 @@ class RunRecorder:
             "uniform_sites": list(plan.uniform),
             "parameters": sum(parameter.numel() for parameter in final.parameters()),
             "output_dir": str(self.directory),
+            "train_loss": _last_logged(trainer, "loss"),
             "peak_memory_bytes": peak_memory(),
             "model": known_as(self.base) if self.base else type(final).__name__,
             "method": trainer.method.name if trainer.method else "none",
@@ -219,6 +220,6 @@ class RunRecorder:
         try_card(self.directory, final, base=self.base or None, measured=True)
 
 
-def _seconds(trainer: Any) -> float:
-    logged = [line["train_runtime"] for line in trainer.state.log_history if "train_runtime" in line]
-    return float(logged[-1]) if logged else 0.0
+def _last_logged(trainer: Any, name: str) -> float | None:
+    logged = [line[name] for line in trainer.state.log_history if name in line]
+    return float(logged[-1]) if logged else None

@@ -22,6 +22,7 @@ KEPT = (
     "uniform_sites",
     "parameters",
     "train_seconds",
+    "train_loss",
     "peak_memory_bytes",
     "masked_value",
     "alternatives",
