@@ -108,7 +108,6 @@ class RunRecorder:
             "metrics": metrics,
             "examples": len(trainer.eval_dataset),
             **self.facts(final, plan, masked[metric]),
-            "train_seconds": _last_logged(trainer, "train_runtime") or 0.0,
         }
         self.write(result, final, {} if masked_by is not None else self.speed(final))
         return final
@@ -173,6 +172,7 @@ class RunRecorder:
             "uniform_sites": list(plan.uniform),
             "parameters": sum(parameter.numel() for parameter in final.parameters()),
             "output_dir": str(self.directory),
+            "train_seconds": _last_logged(trainer, "train_runtime") or 0.0,
             "train_loss": _last_logged(trainer, "loss"),
             "peak_memory_bytes": peak_memory(),
             "model": known_as(self.base) if self.base else type(final).__name__,

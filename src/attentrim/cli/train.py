@@ -149,7 +149,7 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     CompactProgress.replace(trainer)
 
     resume = training.resume_from_checkpoint
-    done = trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
+    trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
     masked = trainer.predict(trainer.eval_dataset, metric_key_prefix="eval").metrics
     session = trainer.session
     remarks = [*([STATES_ALONE] if bare else []), *(session.remarks() if session else [])]
@@ -164,7 +164,6 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
     result = {
         **_measured(args, trainer, loaded, final, masked_by),
         **recorder.facts(final, plan, result_of(task, masked, 0)["value"]),
-        "train_seconds": done.metrics["train_runtime"],
         **({"before": before} if before else {}),
         **({"alternatives": others} if others else {}),
         **({"remarks": remarks} if remarks else {}),
