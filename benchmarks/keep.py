@@ -3,13 +3,15 @@
     python benchmarks/keep.py results/ours-layers/mpnet-base-cola
 
 The file is what `compare` writes as results.json, of the runs that have ended, without the paths of the machine. New
-runs are added to what it has already; a run of the same name and seed is not replaced.
+runs are added to what it has already; a run of the same name and seed is not replaced. Of a run's history it keeps
+what was evaluated after each epoch, and the mean loss of the training steps since then (`epochs`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from attentrim.compare.experiment import Entry, Experiment, entries_of_sweep
 from attentrim.compare.results import KEPT, as_json, summarise
 from attentrim.compare.runs import SETTINGS, Outcome, Run
 from attentrim.errors import AttentrimError
-from attentrim.recorded import METRICS, PLAN
+from attentrim.recorded import HISTORY, METRICS, PLAN
 from attentrim.run_files import write_json
 from attentrim.tasks.metrics import LOWER_IS_BETTER
 
@@ -42,7 +44,23 @@ def outcomes_in(directory: Path) -> list[Outcome]:
         made_by = json.loads((place / PLAN).read_text())["made_by"] if (place / PLAN).is_file() else {}
         if "drop_rates" in made_by:
             result.setdefault("last", {})["drop_rates"] = list(made_by["drop_rates"].values())
+        if (place / HISTORY).is_file():
+            result["epochs"] = epochs_of((place / HISTORY).read_text(), result["metric"])
         found.append(Outcome(run, result))
+    return found
+
+
+def epochs_of(history: str, metric: str) -> list[dict[str, float]]:
+    """What each evaluation found, the training loss since the one before, and how many layers were uniform."""
+    found, losses = [], []
+    for line in map(json.loads, history.splitlines()):
+        if "loss" in line:
+            losses.append(line["loss"])
+        if f"eval_{metric}" in line and losses:
+            figures = {"epoch": line["epoch"], "value": line[f"eval_{metric}"], "train_loss": statistics.fmean(losses)}
+            found.append({key: round(value, 6) for key, value in figures.items()})
+            found[-1]["uniform"] = len(line.get("uniform_sites", []))
+            losses = []
     return found
 
 
@@ -52,7 +70,7 @@ def outcomes_kept(file: Path) -> list[Outcome]:
     found = []
     for entry in kept["runs"]:
         run = Run(Entry(entry["name"], entry["settings"]), entry["seed"], file, entry["settings"])
-        result = {key: kept[key] for key in FACTS} | {key: entry[key] for key in KEPT if key in entry}
+        result = {key: kept[key] for key in FACTS} | {key: entry[key] for key in (*KEPT, "epochs") if key in entry}
         result["measured_with"] = {**kept["measured_with"], "commit": entry["commit"]}
         found.append(Outcome(run, result))
     return found
@@ -104,6 +122,8 @@ def main(words: list[str]) -> None:
     kept = as_json(experiment, outcomes, facts, summarise(experiment, outcomes))
     for run, outcome in zip(kept["runs"], outcomes, strict=True):
         run["commit"] = outcome.result["measured_with"].get("commit")
+        if outcome.result.get("epochs"):
+            run["epochs"] = outcome.result["epochs"]
     write_json(out, kept)
     print(f"{out.relative_to(HERE.parent)}: {len(outcomes)} runs, {len(entries)} entries, seeds {list(seeds)}")
 

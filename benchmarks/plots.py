@@ -6,7 +6,9 @@ python benchmarks/plots.py
 from __future__ import annotations
 
 import re
+import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,36 @@ def differences(ax: Axes, name: str, rows: Sequence[str], title: str) -> None:
     tidy(ax, f"{found['metric']} above {found['baseline']}, points", "", title)
 
 
+LONGER = {
+    "CoLA": (f"ours-layers/{MODEL}-cola", "top-8-18-epochs"),
+    "SST-2": (f"ours-tasks/{MODEL}-sst2", "top-8-6-epochs"),
+    "WNUT-17": (f"ours-tasks/{MODEL}-wnut17", "top-8-24-epochs"),
+    "tags": (f"ours-tasks/{MODEL}-pos", "top-8-6-epochs"),
+}
+"""Eight layers, three times as long: where each task has it."""
+
+
+def by_epoch(ax: Axes, task: str, key: str) -> None:
+    """One figure of each epoch over training: a thin line a seed, a thick one their mean."""
+    name, row = LONGER[task]
+    found = results_of(name)
+    runs = [run for run in found["runs"] if run["name"] == row]
+    epochs = [epoch["epoch"] for epoch in runs[0]["epochs"]]
+    lines = [[epoch[key] for epoch in run["epochs"]] for run in runs]
+    all_uniform = next(epoch["epoch"] for epoch in runs[0]["epochs"] if epoch["uniform"] == 8)
+    ax.axvspan(all_uniform, epochs[-1], color=GREY, alpha=0.15, linewidth=0)
+    for line in lines:
+        ax.plot(epochs, line, color=BLUE, linewidth=0.7, alpha=0.6)
+    ax.plot(epochs, [statistics.fmean(values) for values in zip(*lines, strict=True)], color=BLUE, linewidth=2)
+    if key == "value":
+        seeds = {run["seed"] for run in runs}
+        dense = [run["value"] for run in found["runs"] if run["name"] == "dense-longer" and run["seed"] in seeds]
+        ax.axhline(statistics.fmean(dense), color=GREY, linestyle="--", linewidth=1.5)
+        tidy(ax, "", f"{found['metric'].replace('_', ' ')} on dev", task)
+    else:
+        tidy(ax, "epoch", "training loss")
+
+
 REGULARISERS = (
     "vanilla-0.1",
     "vanilla-0.2",
@@ -90,9 +122,9 @@ REGULARISERS = (
 )
 
 
-def draw(name: str, panels: Sequence[Callable[[Axes], Any]], size: tuple[float, float]) -> None:
-    figure, axes = pyplot.subplots(1, len(panels), figsize=size, layout="constrained", squeeze=False)
-    for ax, panel in zip(axes[0], panels, strict=True):
+def draw(name: str, panels: Sequence[Callable[[Axes], Any]], size: tuple[float, float], rows: int = 1) -> None:
+    figure, axes = pyplot.subplots(rows, len(panels) // rows, figsize=size, layout="constrained", squeeze=False)
+    for ax, panel in zip(axes.flat, panels, strict=True):
         panel(ax)
     OUT.mkdir(exist_ok=True)
     figure.savefig(OUT / f"{name}.svg", metadata={"Date": None})
@@ -103,9 +135,15 @@ def regularisers(task: str, title: str) -> Callable[[Axes], None]:
     return lambda ax: differences(ax, f"ours-regularisers/{MODEL}-{task}", REGULARISERS, title)
 
 
-FIGURES: dict[str, tuple[list[Callable[[Axes], Any]], tuple[float, float]]] = {
+# panels, size, and how many rows of panels if more than one
+FIGURES: dict[str, tuple[Any, ...]] = {
     "heads": ([heads], (6, 4.5)),
     "layers": ([lambda ax: layers(ax, "cola"), lambda ax: layers(ax, "mrpc")], (9, 4)),
+    "longer": (
+        [partial(by_epoch, task=task, key=key) for key in ("value", "train_loss") for task in LONGER],
+        (11, 4.5),
+        2,
+    ),
     "regularisers": ([regularisers("cola", "CoLA"), regularisers("mrpc", "MRPC")], (10, 4)),
     "sweeps": (
         [
@@ -119,9 +157,9 @@ FIGURES: dict[str, tuple[list[Callable[[Axes], Any]], tuple[float, float]]] = {
 
 def main() -> None:
     pyplot.rcParams["svg.hashsalt"] = "attentrim"
-    for name, (panels, size) in FIGURES.items():
+    for name, (panels, *form) in FIGURES.items():
         try:
-            draw(name, panels, size)
+            draw(name, panels, *form)
         except FileNotFoundError as error:
             print(f"{name}: not run ({Path(error.filename).relative_to(HERE)})")
 

@@ -29,7 +29,7 @@ from attentrim.cli import build_parser
 from attentrim.cli.compare import experiment_of
 from attentrim.compare.runs import DONE, SETTINGS, Outcome, Run, carry_out, runs_of
 from attentrim.errors import AttentrimError
-from attentrim.recorded import METRICS, PLAN
+from attentrim.recorded import HISTORY, METRICS, PLAN
 
 HERE = Path(__file__).parent
 
@@ -90,7 +90,7 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
 def copy_figures(source: Path, target: Path) -> None:
     """What keep.py reads of a run."""
     target.mkdir(parents=True, exist_ok=True)
-    for name in (SETTINGS, METRICS, PLAN, DONE):
+    for name in (SETTINGS, METRICS, PLAN, HISTORY, DONE):
         if (source / name).is_file():
             shutil.copy(source / name, target / name)
 

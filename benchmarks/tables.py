@@ -1,13 +1,14 @@
-"""Put the tables of RESULTS.md together from the files under benchmarks/results.
+"""Put the tables of RESULTS.md, docs/results.md and README.md together from the files under benchmarks/results.
 
-    python benchmarks/tables.py            # bring RESULTS.md up to date
-    python benchmarks/tables.py --check    # end with code 1 if it is not
+    python benchmarks/tables.py            # bring the pages up to date
+    python benchmarks/tables.py --check    # end with code 1 if one is not
 
-A table stands where RESULTS.md has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<!-- /results -->`. In place of
+A table stands where a page has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<!-- /results -->`. In place of
 `results`: `heads` are the heads kept by layer, `cost` is what training took; `speed` names a directory of what
 `attentrim bench --out` wrote, `steps` a file of lines of `step_cost.py`. A list of rows after the name leaves the
 others out; a row that no run has ended of is "not run". `pooled: ROW BASELINE EXPERIMENT/MODEL-TASK ...` is the mean
-over tasks; `across: BASELINE EXPERIMENT/MODEL-TASK ... ROW ...` has a column a task.
+over tasks; `across: BASELINE EXPERIMENT/MODEL-TASK ... ROW ...` has a column a task. `shapes: MODEL DIRECTORY ...` is
+one model of `speed` at every shape, on the machines of these directories.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from attentrim.cli.compare import DEFAULTS
 from attentrim.compare.results import interval
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "RESULTS.md"
+PAGES = [HERE.parent / name for name in ("RESULTS.md", "docs/results.md", "README.md")]
 BLOCK = re.compile(r"(<!-- (\w+): (\S+)((?: \S+)*) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
 
 
@@ -77,25 +78,51 @@ def heads(name: str, rows: list[str]) -> str:
 
 
 def speed(name: str, rows: list[str]) -> str:
-    """How much faster models became, one a row, at each shape that was measured."""
-    found: dict[str, dict[str, str]] = {}
-    flops = {}
-    for row in rows:
-        file = HERE / "results" / "speed" / name / f"{row}.json"
-        data = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"rows": []}
-        measured = [entry for entry in data["rows"] if entry["name"] == "model"]
-        flops[row] = f"{max(entry['flop_ratio'] for entry in measured):.2f}" if measured else ""
-        found[row] = {
-            f"{entry['dtype']}, {entry['batch']} x {entry['length']}": f"{entry['speedup']:.2f} "
-            f"({'-'.join(f'{value:.2f}' for value in entry['speedup_quartiles'])})"
-            for entry in measured
-        }
-    places = list(dict.fromkeys(place for cells in found.values() for place in cells))
+    """How much faster models became, one a row, at each shape that the first was measured at."""
+    found = {row: _measured(name, row) for row in rows}
+    places = list(found[rows[0]])
     lines = ["| model | " + " | ".join(places) + " | if FLOPs were all |", "|---" * (len(places) + 2) + "|"]
-    for row, cells in found.items():
-        shown = [cells.get(place, "not run") for place in places]
-        lines.append(f"| `{row}` | " + " | ".join(shown) + f" | {flops[row]} |")
+    for row, measured in found.items():
+        shown = [_speedup(measured[place]) if place in measured else "not run" for place in places]
+        ratios = [measured[place]["flop_ratio"] for place in places if place in measured]
+        lines.append(f"| `{row}` | " + " | ".join(shown) + f" | {f'{max(ratios):.2f}' if ratios else ''} |")
     return "\n".join([*lines, ""])
+
+
+def shapes(row: str, names: list[str]) -> str:
+    """How much faster one model became, a row a machine and shape, a column a precision."""
+    found: dict[str, dict[str, str]] = {}
+    for name in names:
+        for entry in _measured(name, row).values():
+            shape = found.setdefault(f"{entry['where']}, {entry['batch']} x {entry['length']}", {})
+            shape[entry["dtype"]] = _speedup(entry)
+    dtypes = list(dict.fromkeys(dtype for cells in found.values() for dtype in cells))
+    lines = ["| batch x length | " + " | ".join(dtypes) + " |", "|---" * (len(dtypes) + 1) + "|"]
+    for shape_name, cells in found.items():
+        lines.append(f"| {shape_name} | " + " | ".join(cells.get(dtype, "") for dtype in dtypes) + " |")
+    return "\n".join([*lines, ""])
+
+
+def _measured(name: str, row: str) -> dict[str, dict[str, Any]]:
+    """What `attentrim bench` found of a trimmed model, by precision and shape, and where; nothing if not run."""
+    file = HERE / "results" / "speed" / name / f"{row}.json"
+    if not file.is_file():
+        return {}
+    data = json.loads(file.read_text(encoding="utf-8"))
+    machine = data["machine"]
+    cores = f"{machine['threads']} cores of {machine['cpu']}"
+    return {
+        f"{entry['dtype']}, {entry['batch']} x {entry['length']}": {
+            **entry,
+            "where": machine["gpus"][0].removeprefix("NVIDIA ") if entry["device"] == "cuda" else cores,
+        }
+        for entry in data["rows"]
+        if entry["name"] == "model"
+    }
+
+
+def _speedup(entry: dict[str, Any]) -> str:
+    return f"{entry['speedup']:.2f} ({'-'.join(f'{value:.2f}' for value in entry['speedup_quartiles'])})"
 
 
 def cost(name: str, rows: list[str]) -> str:
@@ -197,6 +224,7 @@ def filled(text: str) -> str:
         "results": table,
         "heads": heads,
         "speed": speed,
+        "shapes": shapes,
         "cost": cost,
         "steps": steps,
         "pooled": pooled,
@@ -207,15 +235,18 @@ def filled(text: str) -> str:
 
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; say whether the page is up to date")
+    parser.add_argument("--check", action="store_true", help="change nothing; say whether the pages are up to date")
     check = parser.parse_args(words).check
-    before = PAGE.read_text(encoding="utf-8")
-    after = filled(before)
-    if not check:
-        PAGE.write_text(after, encoding="utf-8")
-    elif before != after:
-        print("RESULTS.md is not up to date: python benchmarks/tables.py")
-    return int(check and before != after)
+    stale = False
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = filled(before)
+        if not check:
+            page.write_text(after, encoding="utf-8")
+        elif before != after:
+            stale = True
+            print(f"{page.relative_to(HERE.parent)} is not up to date: python benchmarks/tables.py")
+    return int(stale)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -279,6 +280,36 @@ def test_keep_py_adds_to_what_it_has_and_replaces_nothing(tmp_path):
     assert hisp["difference"] == pytest.approx((0.4 - 0.6 + 0.5 - 0.8) / 2)
 
 
+def test_keep_py_keeps_what_each_epoch_came_to(tmp_path):
+    copy_of_benchmarks(tmp_path)
+    place = tmp_path / "results" / "ours-layers" / "tiny-cola"
+    write_runs(place, {("dense", 0): 0.5, ("top-8", 0): 0.4})
+    metric = json.loads((place / "top-8" / "seed-0" / "metrics.json").read_text())["metric"]
+    history = [
+        {"step": 0, "epoch": 0.0, "heads": []},
+        {"step": 10, "epoch": 0.5, "loss": 0.8, "uniform_sites": [5]},
+        {"step": 20, "epoch": 1.0, "loss": 0.6, "uniform_sites": [5]},
+        {"step": 20, "epoch": 1.0, f"eval_{metric}": 0.3, "eval_loss": 1.0, "uniform_sites": [4, 5]},
+        {"step": 30, "epoch": 1.5, "loss": 0.4, "uniform_sites": [4, 5]},
+        {"step": 40, "epoch": 2.0, f"eval_{metric}": 0.4, "eval_loss": 1.0, "uniform_sites": [4, 5]},
+        {"step": 40, "epoch": 2.0, "train_loss": 0.6},
+    ]
+    (place / "top-8" / "seed-0" / "history.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in history))
+    (place / "dense" / "seed-0" / "history.jsonl").unlink()
+    keep_py = tmp_path / "benchmarks" / "keep.py"
+    for _ in range(2):
+        assert run_script(keep_py, place).returncode == 0
+        kept = json.loads((tmp_path / "benchmarks" / "results" / "ours-layers" / "tiny-cola.json").read_text())
+        epochs = {run["name"]: run.get("epochs") for run in kept["runs"]}
+        assert epochs == {
+            "dense": None,
+            "top-8": [
+                {"epoch": 1.0, "value": 0.3, "train_loss": 0.7, "uniform": 2},
+                {"epoch": 2.0, "value": 0.4, "train_loss": 0.4, "uniform": 2},
+            ],
+        }
+
+
 def test_several_py_runs_what_is_missing_by_line(tmp_path):
     """What was kept is run again only where something starts from it; equal starts are one."""
     several_py = copy_of_benchmarks(tmp_path) / "several.py"
@@ -313,21 +344,6 @@ def test_several_py_runs_what_is_missing_by_line(tmp_path):
     assert refused.returncode == 1
     assert "Did you mean 'ours-heads'" in refused.stderr
     assert "Traceback" not in refused.stderr
-
-
-def test_what_is_missing_can_be_run(tmp_path):
-    """Lines that several.py takes; none of their rows is kept with all its seeds, or the line would be of no use."""
-    file = BENCHMARKS / "missing.txt"
-    done = run_script(BENCHMARKS / "several.py", file, "--model", "mpnet-base", "--dry_run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    listed = done.stdout.splitlines()[1:]
-    for line in file.read_text().splitlines():
-        if line and not line.startswith("#"):
-            name, task, rows = re.match(r"(\S+) --task (\S+) .*--only (\S+)", line).groups()
-            for row in rows.split(","):
-                assert any(run.startswith(f"{name}/mpnet-base-{task}/{row}/") for run in listed), (
-                    f"{row} has all: {line}"
-                )
 
 
 def test_several_py_leaves_what_keep_py_takes(tmp_path):
@@ -427,6 +443,15 @@ def test_plain_text_is_the_training_sentences_of_tasks(tmp_path):
     assert "is not TASK=DIR" in wrong.stderr
 
 
+def write_pages(root: Path) -> dict[str, Path]:
+    """The pages that tables.py fills, without a table."""
+    pages = {name: root / name for name in ("RESULTS.md", "README.md", "docs/results.md")}
+    for page in pages.values():
+        page.parent.mkdir(exist_ok=True)
+        page.write_text("nothing\n")
+    return pages
+
+
 def test_a_table_across_tasks_pairs_by_seed_and_takes_the_first_experiment_that_has_a_row(tmp_path):
     tables_py = copy_of_benchmarks(tmp_path) / "tables.py"
     planted = {
@@ -445,7 +470,7 @@ def test_a_table_across_tasks_pairs_by_seed_and_takes_the_first_experiment_that_
         file.parent.mkdir(parents=True, exist_ok=True)
         runs = [{"name": row, "seed": seed, "value": value} for (row, seed), value in values.items()]
         file.write_text(json.dumps({"runs": runs}))
-    page = tmp_path / "RESULTS.md"
+    page = write_pages(tmp_path)["RESULTS.md"]
     page.write_text(f"before\n<!-- across: dense {' '.join(planted)} top-8 text-8 -->\nold\n<!-- /across -->\nafter\n")
     assert run_script(tables_py, "--check").returncode == 1
     done = run_script(tables_py)
@@ -460,6 +485,46 @@ def test_a_table_across_tasks_pairs_by_seed_and_takes_the_first_experiment_that_
     assert run_script(tables_py, "--check").returncode == 0
 
 
-def test_the_tables_of_results_md_are_those_of_the_kept_results():
+def test_tables_of_speed_by_model_and_by_shape(tmp_path):
+    """Columns by model: the shapes of the first; FLOPs of what is shown. By shape: all, on every machine."""
+    tables_py = copy_of_benchmarks(tmp_path) / "tables.py"
+
+    def row(batch: int, length: int, dtype: str, device: str, speedup: float) -> dict[str, Any]:
+        ends = [speedup - 0.1, speedup + 0.1]
+        measured = {"name": "model", "speedup": speedup, "speedup_quartiles": ends, "flop_ratio": 1 + length / 1000}
+        return {"batch": batch, "length": length, "dtype": dtype, "device": device, **measured}
+
+    planted = {
+        "gpu/top-8": [row(32, 256, "tf32", "cuda", 1.5), {"name": "against", "speedup": 1}],
+        "gpu/top-11": [row(32, length, "tf32", "cuda", 2) for length in (256, 512)],
+        "cpu/top-11": [row(4, 256, "float32", "cpu", 1.2)],
+    }
+    machine = {"threads": 2, "cpu": "AMD EPYC", "gpus": ["NVIDIA H200"]}
+    for name, rows in planted.items():
+        file = tmp_path / "benchmarks" / "results" / "speed" / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"machine": machine, "rows": rows}))
+    pages = write_pages(tmp_path)
+    pages["RESULTS.md"].write_text("<!-- speed: gpu top-8 top-11 top-12 -->\n<!-- /speed -->\n")
+    pages["README.md"].write_text("<!-- shapes: top-11 gpu cpu -->\n<!-- /shapes -->\n")
+    done = run_script(tables_py)
+    assert done.returncode == 0, done.stderr
+    assert pages["RESULTS.md"].read_text().splitlines()[1:-1] == [
+        "| model | tf32, 32 x 256 | if FLOPs were all |",
+        "|---|---|---|",
+        "| `top-8` | 1.50 (1.40-1.60) | 1.26 |",
+        "| `top-11` | 2.00 (1.90-2.10) | 1.26 |",
+        "| `top-12` | not run |  |",
+    ]
+    assert pages["README.md"].read_text().splitlines()[1:-1] == [
+        "| batch x length | tf32 | float32 |",
+        "|---|---|---|",
+        "| H200, 32 x 256 | 2.00 (1.90-2.10) |  |",
+        "| H200, 32 x 512 | 2.00 (1.90-2.10) |  |",
+        "| 2 cores of AMD EPYC, 4 x 256 |  | 1.20 (1.10-1.30) |",
+    ]
+
+
+def test_the_tables_of_all_pages_are_those_of_the_kept_results():
     done = run_script(BENCHMARKS / "tables.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
