@@ -78,7 +78,7 @@ def differences(ax: Axes, name: str, rows: Sequence[str], title: str) -> None:
 
 
 LONGER = {
-    "CoLA": (f"ours-layers/{MODEL}-cola", "top-8-18-epochs"),
+    "CoLA, disturbed data": (f"ours-layers/{MODEL}-cola", "top-8-18-epochs-noise"),
     "SST-2": (f"ours-tasks/{MODEL}-sst2", "top-8-6-epochs"),
     "WNUT-17": (f"ours-tasks/{MODEL}-wnut17", "top-8-24-epochs"),
     "tags": (f"ours-tasks/{MODEL}-pos", "top-8-6-epochs"),
@@ -94,14 +94,16 @@ def by_epoch(ax: Axes, task: str, key: str) -> None:
     epochs = [epoch["epoch"] for epoch in runs[0]["epochs"]]
     lines = [[epoch[key] for epoch in run["epochs"]] for run in runs]
     all_uniform = next(epoch["epoch"] for epoch in runs[0]["epochs"] if epoch["uniform"] == 8)
-    ax.axvspan(all_uniform, epochs[-1], color=GREY, alpha=0.15, linewidth=0)
+    ax.axvspan(all_uniform, epochs[-1], color=GREY, alpha=0.15, linewidth=0, label="eight layers uniform")
     for line in lines:
         ax.plot(epochs, line, color=BLUE, linewidth=0.7, alpha=0.6)
     ax.plot(epochs, [statistics.fmean(values) for values in zip(*lines, strict=True)], color=BLUE, linewidth=2)
     if key == "value":
         seeds = {run["seed"] for run in runs}
         dense = [run["value"] for run in found["runs"] if run["name"] == "dense-longer" and run["seed"] in seeds]
-        ax.axhline(statistics.fmean(dense), color=GREY, linestyle="--", linewidth=1.5)
+        ax.axhline(statistics.fmean(dense), color=GREY, linestyle="--", linewidth=1.5, label="dense-longer")
+        if task == [*LONGER][-1]:
+            ax.legend(frameon=False, loc="lower right", fontsize="small")
         tidy(ax, "", f"{found['metric'].replace('_', ' ')} on dev", task)
     else:
         tidy(ax, "epoch", "training loss")
