@@ -22,7 +22,7 @@ from attentrim.compare.experiment import Entry, Experiment, entries_of_sweep
 from attentrim.compare.results import KEPT, as_json, summarise
 from attentrim.compare.runs import SETTINGS, Outcome, Run
 from attentrim.errors import AttentrimError
-from attentrim.recorded import HISTORY, METRICS, PLAN
+from attentrim.recorded import METRICS, Recorded
 from attentrim.run_files import write_json
 from attentrim.tasks.metrics import LOWER_IS_BETTER
 
@@ -40,20 +40,19 @@ def outcomes_in(directory: Path) -> list[Outcome]:
         place = file.parent
         settings = _without_paths(json.loads((place / SETTINGS).read_text()))
         run = Run(Entry(place.parent.name, settings), int(place.name.removeprefix("seed-")), place, settings)
-        result = json.loads(file.read_text())
-        made_by = json.loads((place / PLAN).read_text())["made_by"] if (place / PLAN).is_file() else {}
-        if "drop_rates" in made_by:
-            result.setdefault("last", {})["drop_rates"] = list(made_by["drop_rates"].values())
-        if (place / HISTORY).is_file():
-            result["epochs"] = epochs_of((place / HISTORY).read_text(), result["metric"])
+        recorded = Recorded.read(place)
+        result = recorded.metrics
+        if "drop_rates" in recorded.made_by:
+            result.setdefault("last", {})["drop_rates"] = list(recorded.made_by["drop_rates"].values())
+        result["epochs"] = epochs_of(recorded.history, result["metric"])
         found.append(Outcome(run, result))
     return found
 
 
-def epochs_of(history: str, metric: str) -> list[dict[str, float]]:
+def epochs_of(history: list[dict[str, Any]], metric: str) -> list[dict[str, float]]:
     """What each evaluation found, the training loss since the one before, and how many layers were uniform."""
     found, losses = [], []
-    for line in map(json.loads, history.splitlines()):
+    for line in history:
         if "loss" in line:
             losses.append(line["loss"])
         if f"eval_{metric}" in line and losses:

@@ -124,7 +124,7 @@ REGULARISERS = (
 )
 
 
-def draw(name: str, panels: Sequence[Callable[[Axes], Any]], size: tuple[float, float], rows: int = 1) -> None:
+def draw(name: str, panels: Sequence[Callable[[Axes], Any]], rows: int, size: tuple[float, float]) -> None:
     figure, axes = pyplot.subplots(rows, len(panels) // rows, figsize=size, layout="constrained", squeeze=False)
     for ax, panel in zip(axes.flat, panels, strict=True):
         panel(ax)
@@ -137,31 +137,32 @@ def regularisers(task: str, title: str) -> Callable[[Axes], None]:
     return lambda ax: differences(ax, f"ours-regularisers/{MODEL}-{task}", REGULARISERS, title)
 
 
-# panels, size, and how many rows of panels if more than one
-FIGURES: dict[str, tuple[Any, ...]] = {
-    "heads": ([heads], (6, 4.5)),
-    "layers": ([lambda ax: layers(ax, "cola"), lambda ax: layers(ax, "mrpc")], (9, 4)),
+FIGURES: dict[str, tuple[list[Callable[[Axes], Any]], int, tuple[float, float]]] = {
+    "heads": ([heads], 1, (6, 4.5)),
+    "layers": ([lambda ax: layers(ax, "cola"), lambda ax: layers(ax, "mrpc")], 1, (9, 4)),
     "longer": (
         [partial(by_epoch, task=task, key=key) for key in ("value", "train_loss") for task in LONGER],
-        (11, 4.5),
         2,
+        (11, 4.5),
     ),
-    "regularisers": ([regularisers("cola", "CoLA"), regularisers("mrpc", "MRPC")], (10, 4)),
+    "regularisers": ([regularisers("cola", "CoLA"), regularisers("mrpc", "MRPC")], 1, (10, 4)),
     "sweeps": (
         [
             lambda ax: plots.sweep(results_of(f"autoattention-figure-6/{MODEL}-cola"), "gate_lr", ax),
             lambda ax: plots.sweep(results_of(f"autoattention-figure-7/{MODEL}-cola"), "penalty", ax),
         ],
+        1,
         (9, 3.5),
     ),
 }
+"""Panels, in how many rows, and the size."""
 
 
 def main() -> None:
     pyplot.rcParams["svg.hashsalt"] = "attentrim"
-    for name, (panels, *form) in FIGURES.items():
+    for name, (panels, rows, size) in FIGURES.items():
         try:
-            draw(name, panels, *form)
+            draw(name, panels, rows, size)
         except FileNotFoundError as error:
             print(f"{name}: not run ({Path(error.filename).relative_to(HERE)})")
 
