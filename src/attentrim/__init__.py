@@ -94,7 +94,7 @@ def __dir__() -> list[str]:
 
 
 def _register_checkpoints(module: Any) -> None:
-    importlib.import_module(".checkpoint", __name__)
+    importlib.import_module(".checkpoint.loader", __name__)
 
 
 def _write_cards(module: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from .duplicate import duplicate
 from .inputs import example_inputs
 from .plan import Plan
-from .sites import find_sites, unwrap
+from .sites import unwrap
+from .structures import kinds
 from .surgery import operate
 
 
@@ -21,12 +23,17 @@ from .surgery import operate
 class Cost:
     """Sizes of one model. `flops` are those of one forward pass, matrix products only."""
 
-    heads: int
+    units: Mapping[str, int]
+    """By kind of structure, how many there are."""
     parameters: int
     bytes: int
     flops: int
     length: int
-    """Tokens a sequence that the FLOPs were counted for: as asked, or as many as the model has positions for."""
+    """Tokens per sequence that the FLOPs were counted for: as asked, or as many as the model has positions for."""
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name: units by kind, parameters, bytes, FLOPs."""
+        return {**self.units, "parameters": self.parameters, "bytes": self.bytes, "flops": self.flops}
 
 
 def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
@@ -35,7 +42,7 @@ def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
     parameters = list(model.parameters())
     length = min(length, most_tokens(model))
     return Cost(
-        heads=sum(site.heads for site in find_sites(model)),
+        units=_units(model),
         parameters=sum(parameter.numel() for parameter in parameters),
         bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         flops=flops(model, batch, length),
@@ -43,12 +50,16 @@ def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
     )
 
 
-def cost_of_plan(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tuple[Cost, Cost]:
-    """The costs of `model` before and after `plan`, without touching its weights."""
+def _units(model: Any) -> dict[str, int]:
+    counts = {kind.name: kind.count([place.shape for place in kind.find(model)]) for kind in kinds()}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
+def plan_cost(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tuple[Cost, Cost]:
+    """The costs of `model` before and after `plan`, counted without touching its weights."""
     inner = unwrap(model)
-    plan.check(find_sites(inner))
     trimmed = skeleton(inner)
-    operate(trimmed, plan)
+    operate(trimmed, plan.fitted(inner))
     return cost(inner, batch, length), cost(trimmed, batch, length)
 
 
@@ -80,7 +91,7 @@ def _count(shape: Any, batch: int, length: int) -> int:
 
 
 def most_tokens(model: Any) -> int:
-    """Tokens that a model can take; roberta and its kin spend two positions on padding."""
+    """Tokens that a model can take; RoBERTa-style models spend two positions on padding."""
     text = getattr(model.config, "text_config", model.config)
     return int(getattr(text, "max_position_embeddings", None) or sys.maxsize) - 2
 

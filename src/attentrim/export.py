@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .control import NAME as CONTROL
+from .routing import NAME as CONTROL
 from .duplicate import duplicate
 from .errors import AttentrimError, MissingExtraError
 from .inputs import example_inputs, unpadded

@@ -98,7 +98,7 @@ def summary(model: Any, length: int = 128) -> Summary:
 
     FLOPs are those of one sequence of `length` tokens.
     """
-    from .checkpoint import stored_plan
+    from .checkpoint.stored import stored_plan
     from .cost import cost
     from .sites import find_sites, unwrap
 

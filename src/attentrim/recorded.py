@@ -89,7 +89,7 @@ class Recorded:
         """History and plan must be of one run, and say which heads they speak of."""
         if self.plan is None:
             return
-        sites = self.plan.sites
+        sites = self.plan.shapes["sites"]
         known = next((line["heads"] for line in self.history if line.get("heads")), None)
         rows: list[list[int]] = next((line["gates"] for line in self.history if line.get("gates")), [])
         if known is not None:
@@ -184,7 +184,7 @@ class Recorded:
             if line.get("heads"):
                 return [list(heads) for heads in line["heads"]]
         if self.plan is not None:
-            return [list(range(site.heads)) for site in self.plan.sites]
+            return [list(range(site.heads)) for site in self.plan.shapes["sites"]]
         rows: list[list[int]] = next((line["gates"] for line in self.history if line.get("gates")), [])
         return [list(range(len(row))) for row in rows]
 
@@ -192,7 +192,7 @@ class Recorded:
     def width(self) -> list[int]:
         """How many heads each site of the full model has."""
         if self.plan is not None:
-            return [site.heads for site in self.plan.sites]
+            return [site.heads for site in self.plan.shapes["sites"]]
         return [max(heads, default=-1) + 1 for heads in self.start]
 
     @cached_property
@@ -287,7 +287,7 @@ class Recorded:
             return list(range(len(heads)))
         if site in self.plan.uniform:
             return []
-        kept = set(self.plan.kept(site))
+        kept = set(self.plan.kept("heads", site))
         return [position for position, head in enumerate(heads) if head in kept]
 
 
@@ -377,7 +377,7 @@ def _last_plan(run: Recorded) -> Plan | None:
     except PlanError:
         return None
     heads = next((line["heads"] for line in run.history if line.get("heads")), None)
-    fits = plan is not None and heads == [list(range(site.heads)) for site in plan.sites]
+    fits = plan is not None and heads == [list(range(site.heads)) for site in plan.shapes["sites"]]
     if fits:
         run.missing.append(f"What is shown as removed is what stood in {found[-1].parent.name}.")
     return plan if fits else None

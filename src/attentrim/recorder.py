@@ -138,7 +138,7 @@ class RunRecorder:
 
     def save(self, *, trim: bool = True) -> tuple[Any, Plan, Plan | None]:
         """Trim and save; then the model as it loads from disk, what is gone from it, what is still to be masked."""
-        from .checkpoint import stored_plan
+        from .checkpoint.stored import stored_plan
         from .sites import unwrap
         from .surgery import trim as trim_model
 
@@ -161,7 +161,7 @@ class RunRecorder:
     def facts(self, final: Any, plan: Plan, masked_value: float) -> dict[str, Any]:
         """What every run's result says of the model, beside its metrics."""
         from .card import known_as
-        from .checkpoint import stored_plan
+        from .checkpoint.stored import stored_plan
         from .machine import peak_memory
 
         trainer = self.trainer

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from .checkpoint import stored_plan
+from .checkpoint.stored import stored_plan
 from .control import Control
 from .methods.session import Session
 from .modes import evaluating
@@ -57,7 +57,7 @@ def original_heads(model: Any) -> list[list[int]]:
     """By site, the heads that a model has, as the full model numbers them: a run may start from a trimmed one."""
     plan = stored_plan(unwrap(model))
     sites = find_sites(model)
-    return [plan.kept(site.index) if plan and site.heads else list(range(site.heads)) for site in sites]
+    return [plan.kept("heads", site.index) if plan and site.heads else list(range(site.heads)) for site in sites]
 
 
 def _step(line: str) -> float:

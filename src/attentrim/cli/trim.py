@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     output_dir = check_output_dir(args.output_dir, args.model)
 
     from ..card import try_card
-    from ..checkpoint import stored_plan
+    from ..checkpoint.stored import stored_plan
     from ..cost import cost
     from ..plan import Plan
     from ..surgery import portable, trim

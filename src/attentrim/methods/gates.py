@@ -64,7 +64,7 @@ class GateSession(Session):
     def set(self, gates: Tensor) -> None:
         """Put a vector [gates] or [batch, gates] onto the sites."""
         for site, part in zip(self.sites, gates.split(self.sizes, -1), strict=True):
-            self.control.set_gates(site.index, part)
+            self.control.set("heads", site.index, part)
 
     def step(self, scale: float = 1.0) -> None:
         super().step(scale)

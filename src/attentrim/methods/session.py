@@ -12,7 +12,7 @@ import torch
 from ..calibration import HeldOut
 from ..control import Control
 from ..errors import MethodError
-from ..plan import Plan, shapes
+from ..plan import Plan
 from .base import Method
 
 STATE_FILE = "attentrim_method.pt"
@@ -103,10 +103,9 @@ class Session:
         return self.planned({})
 
     def planned(self, heads: Mapping[int, Iterable[int]], uniform: Iterable[int] = (), **more: Any) -> Plan:
-        sites = self.control.sites
         made_by = {"method": self.method.name, "settings": self.method.settings, "seed": self.seed, "step": self.taken}
         removed = {index: tuple(gone) for index, gone in heads.items()}
-        return Plan(sites[0].model_type, shapes(sites), removed, tuple(sorted(uniform)), made_by={**made_by, **more})
+        return Plan.of(self.model, heads=removed, uniform=sorted(uniform), made_by={**made_by, **more})
 
     def metrics(self) -> dict[str, float]:
         """Numbers for the log."""

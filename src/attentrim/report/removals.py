@@ -59,7 +59,7 @@ def fates(run: Recorded) -> list[SiteFate]:
     plan = run.plan
     rates: dict[str, Any] = _rates(run)
     found = []
-    for index, site in enumerate(plan.sites):
+    for index, site in enumerate(plan.shapes["sites"]):
         there = set(run.start[index]) if index < len(run.start) else set(range(site.heads))
         removed = plan.heads.get(index, ())
         found.append(

@@ -326,7 +326,7 @@ class AttendOutSession(Session):
     def arm(self, training: bool) -> None:
         self.control.clear()
         for index in self.uniform:
-            self.control.set_uniform(index)
+            self.control.set("uniform", index)
         self._draw = None
         if self._masks is None or not (training or self._masks_in_eval):
             return

@@ -1,0 +1,71 @@
+"""The plan by which a model was trimmed: in its config, and as a stamp among its weights that binds the two."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from ..plan import Plan
+
+METHOD = "attentrim"
+STAMP = "attentrim_plan"
+"""The buffer of the base model that holds the fingerprint of the plan that its weights were cut by."""
+SIZE = hashlib.sha256().digest_size
+
+
+class TrimmedConfig(QuantizationConfigMixin):
+    """What config.json says about a trimmed model."""
+
+    def __init__(self, plan: dict[str, Any], **kwargs: Any) -> None:
+        self.quant_method = METHOD  # type: ignore[assignment]
+        self.plan = plan
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"quant_method": METHOD, "plan": self.plan}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """transformers reads the config of a model that is at hand as it reads the dict in a file."""
+        return self.to_dict().get(key, default)
+
+
+def with_plan(model: Any, plan: Plan) -> None:
+    """Write the plan into the config and among the weights that `save_pretrained` will save.
+
+    A plan that removes nothing leaves no trace.
+    """
+    if plan:
+        model.config.quantization_config = TrimmedConfig(plan.to_dict())
+        add_stamp(model, fingerprint(plan))
+
+
+def stored_plan(model: Any) -> Plan | None:
+    """The plan by which a model was trimmed, in the numbering of the full model; None if it was not."""
+    stored: Any = getattr(model.config, "quantization_config", None)
+    data = stored.to_dict() if hasattr(stored, "to_dict") else stored
+    if not isinstance(data, dict) or data.get("quant_method") != METHOD:
+        return None
+    return Plan.from_dict(data.get("plan"), source="The plan stored in the model's config")
+
+
+def fingerprint(plan: Plan) -> bytes:
+    """32 bytes that differ where plans do. How a plan was made does not count."""
+    content = {name: value for name, value in plan.to_dict().items() if name != "made_by"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).digest()
+
+
+def add_stamp(model: Any, content: bytes) -> None:
+    """On the base model, so that the stamp is found whatever head the weights are loaded with."""
+    device = model.device
+    model.base_model.register_buffer(STAMP, torch.tensor(list(content), dtype=torch.uint8, device=device))
+
+
+def stamp_of(model: Any) -> bytes | None:
+    """What the weights say; None where they say nothing, or are not in memory."""
+    stamp: Tensor | None = getattr(model.base_model, STAMP, None)
+    return None if stamp is None or stamp.is_meta else bytes(stamp.tolist())
