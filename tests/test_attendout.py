@@ -630,7 +630,7 @@ def test_without_a_game_it_is_plain_training_with_sites_uniform(tmp_path):
     class Schedule(tf.TrainerCallback):
         def on_step_begin(self, args, state, trainer_control, **kwargs):
             if state.global_step in (1, 6):
-                control.set_uniform({1: 1, 6: 0}[state.global_step])
+                control.set("uniform", {1: 1, 6: 0}[state.global_step])
 
     by_hand.add_callback(Schedule())
     by_hand.train()

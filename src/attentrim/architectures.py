@@ -298,9 +298,7 @@ ARCHITECTURES: dict[str, Layout] = {
         first_layer_only=("relative_attention_bias",),
         first_layer_flag="has_relative_attention_bias",
     ),
-    "vit": replace(
-        _LLAMA, site="attention", head_counts=("num_attention_heads",), config_heads=(), feed_forward=_MLP
-    ),
+    "vit": replace(_LLAMA, site="attention", head_counts=("num_attention_heads",), config_heads=(), feed_forward=_MLP),
     "wav2vec2": replace(
         _BART,
         site="attention",

@@ -32,7 +32,7 @@ Mask = Tensor | Callable[[Tensor], Tensor]
 
 @dataclass(eq=False)
 class SiteState:
-    """What is to be left out of one site. Plain attributes, so that methods own their tensors and nothing enters state_dict."""
+    """What to leave out of one site. Plain attributes: methods own their tensors, and nothing enters state_dict."""
 
     name: str
     config: Any

@@ -19,8 +19,8 @@ from .structures import STRUCTURES, Removed, Shapes, Structure, kinds, places_of
 class Plan:
     """What to remove from models of one architecture and shape.
 
-    `plan.heads`, `plan.neurons` (units by place) and `plan.uniform`, `plan.layers` (places) are what it removes, by the
-    name of the kind; `plan.sparsity`, `plan.heads_kept` and so on are what `facts()` says.
+    What it removes is under the name of the kind: `plan.heads` and `plan.neurons` are units by place, `plan.uniform`
+    and `plan.layers` places. `plan.sparsity`, `plan.heads_kept` and so on are what `facts()` says.
     """
 
     model_type: str
@@ -58,7 +58,7 @@ class Plan:
     def of(cls, model: Any, made_by: Mapping[str, Any] | None = None, **removed: Any) -> Plan:
         """A plan for `model` as it is now (a trimmed model has its own, smaller numbering).
 
-            Plan.of(model, heads={0: [1, 2]}, uniform=[3], neurons={0: [5, 6, 7]}, layers=[11])
+        Plan.of(model, heads={0: [1, 2]}, uniform=[3], neurons={0: [5, 6, 7]}, layers=[11])
         """
         inner = unwrap(model)
         plan = cls(inner.config.model_type, shapes_of(inner), {}, dict(made_by or {}))
@@ -87,7 +87,9 @@ class Plan:
 
     def facts(self) -> dict[str, Any]:
         """What it says of every kind, under the names that results use: heads_kept, uniform_sites, ..."""
-        return {name: value for kind in kinds() if kind.places in self.shapes for name, value in kind.facts(self).items()}
+        return {
+            name: value for kind in kinds() if kind.places in self.shapes for name, value in kind.facts(self).items()
+        }
 
     def describe(self) -> list[str]:
         """What goes, for people, by kind: '72 of 144 attention heads'."""
@@ -232,7 +234,8 @@ class Plan:
 
     @classmethod
     def from_dict(cls, data: Any, source: str = "This plan") -> Plan:
-        return read_plan(data, source, cls)
+        plan: Plan = read_plan(data, source, cls)
+        return plan
 
     def save(self, path: str | Path) -> None:
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
@@ -260,7 +263,7 @@ def _as_mapping(kind: Structure, units: Any) -> dict[int, tuple[int, ...]]:
     for place in places:
         if places.count(place) > 1:
             raise PlanError(f"The plan names {kind.place} {place} twice under {kind.name!r}: {list(places)}.")
-    return {place: () for place in places}
+    return dict.fromkeys(places, ())
 
 
 def _checked(kind: Structure, shapes: Shapes, removed: Mapping[Any, Sequence[Any]]) -> dict[int, tuple[int, ...]]:

@@ -59,9 +59,9 @@ def read_plan(data: Any, source: str, plan: Any) -> Any:
 def _version_1(data: Mapping[str, Any]) -> tuple[Shapes, dict[str, Removed]]:
     within, whole = (STRUCTURES[name] for name in FIRST_KINDS)
     sites = tuple(within.shape.from_dict(entry) for entry in data["sites"])
-    removed = {
+    removed: dict[str, Removed] = {
         within.name: {_index(site): tuple(units) for site, units in data[within.name].items()},
-        whole.name: _once({site: () for site in data[whole.name]}, data[whole.name]),
+        whole.name: _once(dict.fromkeys(data[whole.name], ()), data[whole.name]),
     }
     return {within.places: sites}, removed
 
@@ -90,7 +90,7 @@ def _known(name: str, names: Any, what: str) -> bool:
 def _read(kind: Structure, written: Any, shapes: Shapes) -> Removed:
     here = shapes.get(kind.places, ())
     if not kind.within:
-        return {place: () for place in from_text(written, len(here))}
+        return dict.fromkeys(from_text(written, len(here)), ())
     found = {}
     for key, text in written.items():
         place = _index(key)

@@ -166,10 +166,7 @@ class RunRecorder:
 
         trainer = self.trainer
         return {
-            "sparsity": plan.sparsity,
-            "heads_total": plan.heads_total,
-            "heads_kept": plan.heads_kept,
-            "uniform_sites": list(plan.uniform),
+            **plan.facts(),
             "parameters": sum(parameter.numel() for parameter in final.parameters()),
             "output_dir": str(self.directory),
             "train_seconds": _last_logged(trainer, "train_runtime") or 0.0,

@@ -26,7 +26,8 @@ def attach(site: Site, config: Any) -> SiteState:
 
 def route(site: Site) -> SiteState:
     """From now on the site computes its attention as its state says."""
-    state, module = state_of(site), site.module
+    state: SiteState | None = state_of(site)
+    module: Any = site.module
     assert state is not None
     if state.routed:
         return state

@@ -24,6 +24,10 @@ class Shape:
         """What is left of a place that was `before`, for a table: '8 of 12'."""
         return ""
 
+    def share_of(self, before: Any) -> float | None:
+        """The same from 0 to 1; None where the units are there and do something else."""
+        return None
+
     def to_dict(self) -> dict[str, Any]:
         """Without what is at its default."""
         defaults = {entry.name: entry.default for entry in fields(self)}

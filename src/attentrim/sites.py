@@ -13,7 +13,6 @@ from .errors import PlanError, UnsupportedModelError, unknown_name
 from .projections import features
 from .shapes import Shape, check_count
 
-
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 """What the configs of mixture-of-experts models have."""
 
@@ -46,6 +45,9 @@ class SiteShape(Shape):
 
     def left_of(self, before: SiteShape) -> str:
         return "uniform" if self.uniform else f"{self.heads} of {before.heads}"
+
+    def share_of(self, before: SiteShape) -> float | None:
+        return None if self.uniform else self.heads / before.heads if before.heads else 0.0
 
     def __str__(self) -> str:
         kind = "uniform attention" if self.uniform else f"{self.heads} heads of size {self.head_size}"

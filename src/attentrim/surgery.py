@@ -7,15 +7,18 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from .checkpoint.stored import stored_plan, with_plan
+from .checkpoint.stored import full_size, stored_plan, with_plan
 from .duplicate import duplicate
 from .errors import PlanError, UnsupportedModelError
+from .flops import flops, most_tokens
 from .plan import Plan
 from .projections import is_projection
 from .sites import unwrap
 from .structures import kinds, places_of
 
 Model = TypeVar("Model", bound=nn.Module)
+LENGTH = 128
+"""Tokens for which a checkpoint tells the FLOPs of the model that it was cut from."""
 
 
 @torch.inference_mode(False)
@@ -29,7 +32,7 @@ def trim(model: Model, plan: Plan) -> Model:
     trimmed = _copy(model)
     operate(trimmed, plan)
     before = stored_plan(trimmed)
-    with_plan(trimmed, before.then(plan) if before else plan)
+    with_plan(trimmed, before.then(plan) if before else plan, full_size(trimmed) if before else _size(model))
     return trimmed
 
 
@@ -86,11 +89,20 @@ def _fitted(model: Any, plan: Plan) -> Plan:
             for module in getattr(place, "projections", ()):
                 if not is_projection(module):
                     raise UnsupportedModelError(
-                        f"{place.name} has a {type(module).__name__} where a Linear is expected: trim before quantising."
+                        f"{place.name} has a {type(module).__name__} where a Linear is expected: trim it before you "
+                        "quantise it."
                     )
     if any(parameter.is_meta for parameter in inner.parameters()):
         raise UnsupportedModelError("Some weights are offloaded: load the model without offloading to trim it.")
     return plan
+
+
+def _size(model: Any) -> dict[str, int]:
+    """What a checkpoint tells of the model that it was cut from."""
+    inner = unwrap(model)
+    length = min(LENGTH, most_tokens(inner))
+    parameters = sum(parameter.numel() for parameter in inner.parameters())
+    return {"parameters": parameters, "flops": flops(inner, length=length), "length": length}
 
 
 def _copy(model: Model) -> Model:

@@ -64,7 +64,7 @@ def layers(plan: Plan | None) -> str | None:
     from ..breakdown import breakdown
 
     found = breakdown(plan)
-    rows = [(row.index, f"`{row.path}`", *row.cells) for row in found.rows]
+    rows = [(row.index, f"`{row.path}`", *(cell.text for cell in row.cells)) for row in found.rows]
     return f"## What is left, by layer\n\n{_table(('layer', 'module', *found.columns), rows)}"
 
 

@@ -53,7 +53,7 @@ class TrimmedLoader(HfQuantizer):
         for module in model.modules():
             if hasattr(getattr(module, "config", None), "_is_quantized"):
                 del module.config._is_quantized
-        with_plan(model, self.plan)
+        with_plan(model, self.plan, self.quantization_config.full_size)
         return model
 
     def is_serializable(self, *args: Any, **kwargs: Any) -> bool:
@@ -95,7 +95,7 @@ def _check_stamp(model: Any, wanted: bytes | None) -> None:
             "The plan in config.json is not the one that these weights were made by: the two files are of different "
             "models, or the plan was edited."
         )
-    raise PlanError("The weights do not say by which plan they were made, and config.json holds one: a file is missing.")
+    raise PlanError("config.json holds a plan; the weights do not say by which one they were made: not by this.")
 
 
 def _compare_shapes(model: Any) -> None:

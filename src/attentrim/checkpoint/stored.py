@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -21,35 +22,47 @@ SIZE = hashlib.sha256().digest_size
 class TrimmedConfig(QuantizationConfigMixin):
     """What config.json says about a trimmed model."""
 
-    def __init__(self, plan: dict[str, Any], **kwargs: Any) -> None:
+    def __init__(self, plan: dict[str, Any], full_size: Mapping[str, int] | None = None, **kwargs: Any) -> None:
         self.quant_method = METHOD  # type: ignore[assignment]
         self.plan = plan
+        self.full_size = dict(full_size or {})
 
     def to_dict(self) -> dict[str, Any]:
-        return {"quant_method": METHOD, "plan": self.plan}
+        size = {"full_size": self.full_size} if self.full_size else {}
+        return {"quant_method": METHOD, "plan": self.plan, **size}
 
     def get(self, key: str, default: Any = None) -> Any:
         """transformers reads the config of a model that is at hand as it reads the dict in a file."""
         return self.to_dict().get(key, default)
 
 
-def with_plan(model: Any, plan: Plan) -> None:
+def with_plan(model: Any, plan: Plan, size: Mapping[str, int] | None = None) -> None:
     """Write the plan into the config and among the weights that `save_pretrained` will save.
 
-    A plan that removes nothing leaves no trace.
+    `size` is that of the full model: parameters, FLOPs and the length that they are for. A plan that removes nothing
+    leaves no trace.
     """
     if plan:
-        model.config.quantization_config = TrimmedConfig(plan.to_dict())
+        model.config.quantization_config = TrimmedConfig(plan.to_dict(), size)
         add_stamp(model, fingerprint(plan))
 
 
 def stored_plan(model: Any) -> Plan | None:
     """The plan by which a model was trimmed, in the numbering of the full model; None if it was not."""
+    data = _stored(model)
+    return Plan.from_dict(data.get("plan"), source="The plan stored in the model's config") if data else None
+
+
+def full_size(model: Any) -> dict[str, int]:
+    """The size of the model before it was trimmed; empty where it is not known."""
+    found = _stored(model).get("full_size")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _stored(model: Any) -> Mapping[str, Any]:
     stored: Any = getattr(model.config, "quantization_config", None)
     data = stored.to_dict() if hasattr(stored, "to_dict") else stored
-    if not isinstance(data, dict) or data.get("quant_method") != METHOD:
-        return None
-    return Plan.from_dict(data.get("plan"), source="The plan stored in the model's config")
+    return data if isinstance(data, dict) and data.get("quant_method") == METHOD else {}
 
 
 def fingerprint(plan: Plan) -> bytes:

@@ -69,10 +69,7 @@ def megabytes(count: int) -> str:
 def size_table(output: Output, title: str, before: Cost, after: Cost) -> None:
     """Two models side by side."""
     rows: list[tuple[str, Any, Any, str]] = [
-        *(
-            (name, count, after.units[name], _change(count, after.units[name]))
-            for name, count in before.units.items()
-        ),
+        *((name, count, after.units[name], _change(count, after.units[name])) for name, count in before.units.items()),
         ("parameters", before.parameters, after.parameters, _change(before.parameters, after.parameters)),
         ("size", megabytes(before.bytes), megabytes(after.bytes), _change(before.bytes, after.bytes)),
         (

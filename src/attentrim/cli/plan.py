@@ -39,6 +39,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     import torch
     from torch.utils.data import DataLoader, Subset
 
+    from ..cost import plan_cost
     from .tasks import load_for_task
 
     loaded = load_for_task(args, ["train"], output, fresh_head=False)
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     device = "cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu"
     plan = method.search(loaded.model.to(device), calibration=batches, seed=args.seed)
     plan.save(args.out)
-    before, after = plan.cost(loaded.model)
+    before, after = plan_cost(loaded.model, plan)
     size_table(output, f"{args.out}: what it would do to {args.model}", before, after)
     output.say(f"heads kept by site: {' '.join(str(count) for count in plan.heads_kept)}")
     output.say(f"next: attentrim trim --model {args.model} --plan {args.out} --output_dir small")
@@ -58,10 +59,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         {
             "out": args.out,
             "method": args.method,
-            "sparsity": plan.sparsity,
-            "heads_total": plan.heads_total,
-            "heads_kept": plan.heads_kept,
-            "uniform_sites": list(plan.uniform),
+            **plan.facts(),
             **size_fields(before, after),
         }
     )

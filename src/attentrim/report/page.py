@@ -97,7 +97,7 @@ def _removed(run: Recorded) -> str:
     heads, layers = plan.heads_removed, len(plan.uniform)
     by_run = sum(len(fate.removed) for fate in found), sum(fate.uniform and not fate.uniform_before for fate in found)
     parts = [f"{heads} of {plan.heads_total} attention heads"] if heads else []
-    parts += [f"the attention of {layers} of {len(plan.shapes["sites"])} layers"] if layers else []
+    parts += [f"the attention of {layers} of {len(plan.shapes['sites'])} layers"] if layers else []
     gone = " and ".join(parts)
     verb = "is" if not heads else "are"
     how = f"{verb} gone from" if run.metrics.get("trimmed") else f"{verb} switched off in"
@@ -129,7 +129,7 @@ def _tiles(run: Recorded) -> list[dict[str, Any]]:
             tiles.append(
                 _tile(
                     "uniform layers",
-                    f"{len(plan.uniform)} of {len(plan.shapes["sites"])}",
+                    f"{len(plan.uniform)} of {len(plan.shapes['sites'])}",
                     "every word looks equally at all words",
                     len(plan.uniform),
                     "uniform_sites",
@@ -228,7 +228,7 @@ def _by_layer(run: Recorded) -> Figure | None:
     if most is not None:
         words += f" The attention of kept heads changed most in layer {most} (1 - cosine {changed[most]:.2f})."
     rows = [
-        [str(index), f"{kept} of {run.plan.shapes["sites"][index].heads}", short(changed.get(index))]
+        [str(index), f"{kept} of {run.plan.shapes['sites'][index].heads}", short(changed.get(index))]
         for index, kept in enumerate(run.plan.heads_kept)
     ]
     numbers = Numbers(["layer", "heads kept", "attention changed (1 - cosine)"], rows)

@@ -27,9 +27,11 @@ class Place(Protocol):
     @property
     def name(self) -> str:
         """Module path in the model that was searched."""
+
     @property
     def path(self) -> str:
         """Module path below the base model: the same for every task head."""
+
     @property
     def shape(self) -> Any: ...
 
@@ -78,6 +80,7 @@ class Structure(ABC):
 
     def refuse(self, model: Any, removed: Removed) -> None:
         """Raise if this model's units cannot be removed."""
+        return
 
     # What a plan says of them
 
@@ -95,6 +98,7 @@ class Structure(ABC):
 
     def check_all(self, shapes: Shapes, removed: Removed) -> None:
         """Raise if these units cannot all be removed together."""
+        return
 
     def shape_after(self, shape: Any, removed: Sequence[int]) -> Any:
         """The shape of a place without these units."""
@@ -131,7 +135,8 @@ class Structure(ABC):
         """Take units out of a model, in place. Weights may be on any device, the meta device included."""
 
     def freeze(self, model: Any) -> None:
-        """Parameters that no forward reads any more get no gradient, and must not be waited for by data parallelism."""
+        """Parameters that no forward reads any more get no gradient: data parallelism must not wait for them."""
+        return
 
     @abstractmethod
     def make_portable(self, model: Any, removed: Removed) -> None:
@@ -153,7 +158,9 @@ STRUCTURES: Registry[Structure] = Registry("kind of structure")
 
 def kinds() -> list[Structure]:
     """All kinds, in the order in which they are removed: units within places, places, what renumbers the rest."""
-    return sorted((STRUCTURES[name] for name in STRUCTURES), key=lambda kind: (kind.renumbers, not kind.within, kind.name))
+    return sorted(
+        (STRUCTURES[name] for name in STRUCTURES), key=lambda kind: (kind.renumbers, not kind.within, kind.name)
+    )
 
 
 def places_of(model: Any) -> dict[str, Sequence[Any]]:

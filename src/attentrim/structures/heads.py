@@ -101,7 +101,7 @@ class Heads(Structure):
             for module in _head_modules(site):
                 module.requires_grad_(False)
             if not site.uniform:
-                site.output.weight.requires_grad_(False)  # type: ignore[operator]
+                site.output.weight.requires_grad_(False)
         _freeze_positions(model, sites)
 
     def make_portable(self, model: Any, removed: Removed) -> None:
@@ -117,9 +117,9 @@ class Heads(Structure):
         for stack in {site.stack for site in sites}:
             inside = [site for site in sites if site.stack == stack]
             most = max((site.heads - len(removed.get(site.index, ()))) // site.heads_per_group for site in inside)
-            if inside[0].layout.config_heads and len({site.shape.groups for site in inside}) == 1:
-                if max(1, most) < inside[0].groups:
-                    found[stack] = max(1, most)
+            equal = len({site.groups for site in inside}) == 1
+            if inside[0].layout.config_heads and equal and max(1, most) < inside[0].groups:
+                found[stack] = max(1, most)
         return found
 
     def _shrink(self, model: Any, sites: Sequence[Site], removed: Removed, groups: int) -> None:

@@ -161,7 +161,8 @@ def _move_to(heir: Layer, first: Layer, layout: Layout) -> None:
 
 
 def _site_in(layer: nn.Module, layout: Layout) -> nn.Module:
-    return next(module for name, module in layer.named_modules() if f".{name}".endswith(f".{layout.site}"))
+    names = (name for name, _ in layer.named_modules() if f".{name}".endswith(f".{layout.site}"))
+    return layer.get_submodule(next(names))
 
 
 def _shorten_configs(model: Any, layers: Sequence[Layer], kept: Sequence[int], layout: Layout) -> None:

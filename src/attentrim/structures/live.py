@@ -124,7 +124,8 @@ def gated(features: Tensor, gates: Tensor, size: int) -> Tensor:
         gates = gates.view(gates.shape[0], *(1,) * (features.dim() - 2), gates.shape[1])
     if size == 1:
         return features * gates
-    return (features.unflatten(-1, (-1, size)) * gates.unsqueeze(-1)).flatten(-2)
+    heads: Tensor = features.unflatten(-1, (-1, size))
+    return (heads * gates.unsqueeze(-1)).flatten(-2)
 
 
 class LayerSkip(Hook, LiveGate):

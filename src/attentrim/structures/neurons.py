@@ -35,6 +35,9 @@ class BlockShape(Shape):
     def left_of(self, before: BlockShape) -> str:
         return f"{self.neurons:,} of {before.neurons:,}"
 
+    def share_of(self, before: BlockShape) -> float | None:
+        return self.neurons / before.neurons if before.neurons else 0.0
+
     def __str__(self) -> str:
         return f"{self.neurons} neurons"
 
@@ -87,9 +90,7 @@ def _inputs(name: str, modules: Mapping[str, nn.Module], layout: FeedForward) ->
 def _describe(index: int, model: Any, name: str, modules: Mapping[str, nn.Module], layout: FeedForward) -> Block:
     inputs, output = _inputs(name, modules, layout), modules[f"{name}.{layout.output}"]
     width, rows = features(inputs[0])
-    return Block(
-        index, name, path_below_base(model, name), layout, tuple(inputs), output, rows // layout.fused, width
-    )
+    return Block(index, name, path_below_base(model, name), layout, tuple(inputs), output, rows // layout.fused, width)
 
 
 class Neurons(Structure):
@@ -138,7 +139,7 @@ class Neurons(Structure):
                 continue
             for projection in block.inputs:
                 projection.requires_grad_(False)
-            block.output.weight.requires_grad_(False)  # type: ignore[operator]
+            block.output.weight.requires_grad_(False)
 
     def make_portable(self, model: Any, removed: Removed) -> None:
         blocks = find_blocks(model)

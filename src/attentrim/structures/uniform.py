@@ -84,7 +84,7 @@ class UniformGate(LiveGate):
         return self.state.uniform is not False
 
     @property
-    def calls(self) -> int:  # type: ignore[override]
+    def calls(self) -> int:
         return (self.state.seen or []).count("uniform")
 
     @calls.setter
@@ -135,7 +135,7 @@ def _flatten_scores(site: Site) -> None:
         rows = fused.weight.t() if is_conv1d(fused) else fused.weight
         parts = [rows[:end], None if fused.bias is None else fused.bias[:end]]
     else:
-        parts = [part for projection in site.projections[:2] for part in (projection.weight, projection.bias)]  # type: ignore[misc]
+        parts = [part for projection in site.projections[:2] for part in (projection.weight, projection.bias)]
     for part in parts:
         if part is not None:
             part.zero_()
