@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from .checkpoint.stored import full_size, stored_plan, with_plan
 from .duplicate import duplicate
 from .errors import PlanError, UnsupportedModelError
-from .flops import flops, most_tokens
+from .flops import flops, most_tokens, skeleton
 from .plan import Plan
 from .projections import is_projection
 from .sites import unwrap
@@ -48,17 +49,27 @@ def portable(model: Model, plan: Plan) -> Model:
     plan = _fitted(model, plan)
     stock = _copy(model)
     with torch.no_grad():
+        rest = _whole_places_first(stock, plan)
         for kind in kinds():
-            if plan.removed_of(kind.name):
-                kind.make_portable(stock, plan.removed_of(kind.name))
+            if rest.removed_of(kind.name):
+                kind.make_portable(stock, rest.removed_of(kind.name))
     return stock
 
 
 def unshrunk(model: Any, plan: Plan) -> list[str]:
     """What a portable model keeps though it does nothing, in words."""
-    plan, inner = plan.fitted(model), unwrap(model)
-    found = [kind.unshrunk(inner, plan.removed_of(kind.name)) for kind in kinds() if plan.removed_of(kind.name)]
+    shape = skeleton(unwrap(model))
+    rest = _whole_places_first(shape, plan.fitted(model))
+    found = [kind.unshrunk(shape, rest.removed_of(kind.name)) for kind in kinds() if rest.removed_of(kind.name)]
     return [text for text in found if text]
+
+
+def _whole_places_first(model: Any, plan: Plan) -> Plan:
+    """Remove what takes other places with it; how wide the rest must be depends on what is left. The plan for that."""
+    done = [kind for kind in kinds() if kind.renumbers and plan.removed_of(kind.name)]
+    for kind in done:
+        kind.make_portable(model, plan.removed_of(kind.name))
+    return plan.remainder([kind.name for kind in done])
 
 
 def operate(model: nn.Module, plan: Plan) -> None:
@@ -101,8 +112,10 @@ def _size(model: Any) -> dict[str, int]:
     """What a checkpoint tells of the model that it was cut from."""
     inner = unwrap(model)
     length = min(LENGTH, most_tokens(inner))
-    parameters = sum(parameter.numel() for parameter in inner.parameters())
-    return {"parameters": parameters, "flops": flops(inner, length=length), "length": length}
+    found = {"parameters": sum(parameter.numel() for parameter in inner.parameters())}
+    with suppress(RuntimeError, ValueError):  # heads that need more than example inputs can give
+        found |= {"flops": flops(inner, length=length), "length": length}
+    return found
 
 
 def _copy(model: Model) -> Model:

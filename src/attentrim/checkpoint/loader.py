@@ -22,7 +22,7 @@ from ..errors import PlanError
 from ..plan import Plan
 from ..structures import kinds
 from ..surgery import freeze_unused, operate
-from .stored import METHOD, SIZE, TrimmedConfig, add_stamp, fingerprint, stamp_of, with_plan
+from .stored import METHOD, SIZE, TrimmedConfig, add_stamp, fingerprint, stamps_of, with_plan
 
 
 class TrimmedLoader(HfQuantizer):
@@ -87,15 +87,13 @@ def _completed(stored: Plan, part: Plan) -> Plan:
 
 def _check_stamp(model: Any, wanted: bytes | None) -> None:
     """Raise if the weights were not cut by the plan in the config."""
-    found = stamp_of(model)
-    if wanted is None or found is None or found == wanted:
+    found = stamps_of(model)
+    if wanted is None or found <= {wanted}:
         return
-    if any(found):
-        raise PlanError(
-            "The plan in config.json is not the one that these weights were made by: the two files are of different "
-            "models, or the plan was edited."
-        )
-    raise PlanError("config.json holds a plan; the weights do not say by which one they were made: not by this.")
+    raise PlanError(
+        "The plan in config.json is not the one that these weights were made by: the two files are of different "
+        "models, or the plan was edited."
+    )
 
 
 def _compare_shapes(model: Any) -> None:

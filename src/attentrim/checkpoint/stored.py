@@ -12,10 +12,11 @@ from torch import Tensor
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from ..plan import Plan
+from ..sites import find_sites
 
 METHOD = "attentrim"
 STAMP = "attentrim_plan"
-"""The buffer of the base model that holds the fingerprint of the plan that its weights were cut by."""
+"""The buffer that holds the fingerprint of the plan that the weights were cut by."""
 SIZE = hashlib.sha256().digest_size
 
 
@@ -73,12 +74,20 @@ def fingerprint(plan: Plan) -> bytes:
 
 
 def add_stamp(model: Any, content: bytes) -> None:
-    """On the base model, so that the stamp is found whatever head the weights are loaded with."""
-    device = model.device
-    model.base_model.register_buffer(STAMP, torch.tensor(list(content), dtype=torch.uint8, device=device))
+    """In the first site of every stack: parts of a model that are loaded alone carry it too."""
+    for site in _first_sites(model):
+        device = next(site.parameters()).device
+        site.register_buffer(STAMP, torch.tensor(list(content), dtype=torch.uint8, device=device))
 
 
-def stamp_of(model: Any) -> bytes | None:
-    """What the weights say; None where they say nothing, or are not in memory."""
-    stamp: Tensor | None = getattr(model.base_model, STAMP, None)
-    return None if stamp is None or stamp.is_meta else bytes(stamp.tolist())
+def stamps_of(model: Any) -> set[bytes]:
+    """What the weights say; nothing where they say nothing, or are not in memory."""
+    stamps: list[Tensor | None] = [getattr(site, STAMP, None) for site in _first_sites(model)]
+    return {bytes(stamp.tolist()) for stamp in stamps if stamp is not None and not stamp.is_meta}
+
+
+def _first_sites(model: Any) -> list[Any]:
+    first: dict[str, Any] = {}
+    for site in find_sites(model):
+        first.setdefault(site.stack, site.module)
+    return list(first.values())
