@@ -76,10 +76,9 @@ def test_gradients_of_neuron_gates_are_those_of_finite_differences(name):
     value(gates)
     for neuron in (0, 7):
         step = torch.zeros_like(gates)
-        step[neuron] = 1e-2  # not less: some norms compute in float32 whatever they are given
-        near, far = (value((gates + k * step).detach()) - value((gates - k * step).detach()) for k in (1, 2))
-        slope = (8 * near - far) / 12e-2
-        assert float(gates.grad[neuron]) == pytest.approx(slope, rel=1e-2, abs=1e-3)
+        step[neuron] = 3e-2  # not less: some norms compute in float32 whatever they are given
+        slope = (value((gates + step).detach()) - value((gates - step).detach())) / 6e-2
+        assert float(gates.grad[neuron]) == pytest.approx(slope, rel=2e-2, abs=1e-3)
 
 
 def test_all_gates_at_once_are_the_gates_one_by_one(no_grad):
