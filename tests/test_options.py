@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
@@ -62,7 +61,7 @@ def test_every_method_is_public_and_documented(name, request):
     assert method.__name__ in attentrim.__all__
     json.dumps(method().settings)
     page = (request.config.rootpath / "docs" / "methods" / f"{name}.md").read_text()
-    for entry in dataclasses.fields(method):
+    for entry in method.setting_fields():
         shown = (
             "none"
             if entry.default is None
