@@ -7,6 +7,7 @@ import json
 import pytest
 
 import attentrim
+from attentrim.distillation import FLAGS
 from attentrim.errors import AttentrimError, MethodError
 from attentrim.methods import METHODS
 from attentrim.registry import Registry
@@ -70,6 +71,13 @@ def test_every_method_is_public_and_documented(name, request):
             else entry.default
         )
         assert f"| `{entry.name}` | {shown} | {entry.metadata['help']} |" in page
+
+
+def test_distillation_is_documented(request):
+    page = (request.config.rootpath / "docs" / "training.md").read_text()
+    for flag, name in FLAGS.items():
+        entry = attentrim.Distillation.__dataclass_fields__[name]
+        assert f"| `{name}` | `{flag}` | {entry.default:g} | {entry.metadata['help']} |" in page
 
 
 def test_the_registry_refuses_duplicates_and_bad_names():

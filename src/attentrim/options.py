@@ -49,7 +49,7 @@ def option(default: Any, help: str, rule: Rule | None = None) -> Any:
 
 def renamed(now: str, rule: Rule | None = None) -> Any:
     """A field under an old name, checked as before. `now` is what stands in its place; nothing lists it any more."""
-    return field(default=None, metadata={"help": f"now {now}", "rule": rule, "renamed": now})
+    return field(default=None, repr=False, metadata={"help": f"now {now}", "rule": rule, "renamed": now})
 
 
 def current_fields(config: Any) -> list[Field[Any]]:

@@ -41,6 +41,7 @@ class ScoredGates(GateSession):
         self.close(self.choose(count))
         self.history.note(self.steps_done, self.open)
         self.pruned = count
+        self.before_forward(training=False)
 
     def search(self) -> None:
         self.prune(self.target)
