@@ -196,7 +196,7 @@ def _moved(entry: Field[Any]) -> str:
 def distillation_for(method: Method | None, distillation: Distillation | None) -> Distillation | None:
     """The distillation of a run: what it was given, or else what the method's old settings ask for."""
     old = method.distillation if method is not None else None
-    if old is not None and distillation is not None:
+    if old is not None and distillation is not None and old != distillation:
         raise MethodError("Distillation is set twice: leave distill_logits and its like out of the method's settings.")
     return distillation or old
 
