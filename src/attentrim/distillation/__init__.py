@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import MethodError
 from ..options import NOT_NEGATIVE, POSITIVE, SHARE, check_options, option
 
-__all__ = ["FLAGS", "IGNORED", "Distillation"]
+__all__ = ["FLAGS", "IGNORED", "Distillation", "flag_help"]
 
 IGNORED = -100
 """The label of positions that have none."""
@@ -73,3 +73,9 @@ class Distillation:
             dense_first: Whether the teacher is what dense steps leave, which learn from the labels.
         """
         return self.label_weight > 0 or self.logits > 0 or dense_first
+
+
+def flag_help(flag: str) -> str:
+    """The help text of one of `FLAGS`."""
+    (entry,) = (entry for entry in fields(Distillation) if entry.name == FLAGS[flag])
+    return f"{entry.metadata['help']} (default: {entry.default:g})"
