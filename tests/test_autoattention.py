@@ -12,26 +12,29 @@ import training as tr
 
 from attentrim import AutoAttention, trim
 from attentrim.errors import MethodError, TrainingError
-from attentrim.methods.autoattention.session import COARSE, StepGate
+from attentrim.methods.autoattention.session import COARSE
 
-POINTS = torch.tensor([-2.0, -0.5, 0.0, 1e-6, 0.4, 1.0, 1.7])
+POINTS = torch.tensor([-2.0, -0.5, 0.0, 1e-6, 0.4, 1.0, 1.7, 3.0])
 SLOPES = {
     "softplus": [math.log1p(math.exp(x)) for x in POINTS.tolist()],
     "sigmoid": [math.exp(-x) / (1 + math.exp(-x)) ** 2 for x in POINTS.tolist()],
-    "linear": [1.0] * 7,
-    "relu": [0, 0, 0, 1, 1, 1, 1],
-    "clipped_relu": [0, 0, 0, 1, 1, 0, 0],
+    "linear": [1.0] * 8,
+    "relu": [0, 0, 0, 1, 1, 1, 1, 1],
+    "clipped_relu": [0, 0, 0, 1, 1, 0, 0, 0],
 }
 
 
 @pytest.mark.parametrize("name", COARSE)
 def test_the_gate_is_a_step_and_its_backward_the_named_slope(name):
-    parameters = POINTS.clone().requires_grad_()
-    gates = StepGate.apply(parameters, name)
-    assert gates.tolist() == [0, 0, 0, 1, 1, 1, 1]
-    incoming = torch.linspace(-1, 2, 7)
+    session = AutoAttention(backward=name, penalty=0.0, gate_lr=0.5).attach(tr.classifier())
+    session.parameters.copy_(POINTS)
+    session.open = session.hard()
+    gates = session.training_gates()
+    assert gates.tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    incoming = torch.linspace(-1, 2, 8)
     gates.backward(incoming)
-    torch.testing.assert_close(parameters.grad, incoming * torch.tensor(SLOPES[name]))
+    session.before_optimizer_step()
+    torch.testing.assert_close(session.parameters, POINTS - 0.5 * incoming * torch.tensor(SLOPES[name]))
 
 
 def test_gates_start_open_as_a_truncated_normal():
@@ -56,10 +59,8 @@ def gate_gradient(model, session, batch):
         for change in (1e-4, -1e-4):
             gates = open_gates.clone()
             gates[gate] += change
-            session.set(gates)
-            session._busy = True
-            losses.append(model(**batch).loss.item())
-            session._busy = False
+            with session.gates_set(gates):
+                losses.append(model(**batch).loss.item())
         found.append((losses[0] - losses[1]) / 2e-4)
     model.float()
     return torch.tensor(found)
@@ -78,7 +79,7 @@ def test_one_step_is_equation_10(backward):
     before = session.parameters.detach().clone()
     model.train()
     model(**batch).loss.backward()
-    session.step()
+    session.before_optimizer_step()
     by_hand = before - 0.7 * (expected + 0.03) * COARSE[backward](before)
     torch.testing.assert_close(session.parameters.detach(), by_hand, rtol=1e-4, atol=1e-6)
 
@@ -95,8 +96,8 @@ def test_who_can_reopen_a_gate(backward, reopens):
     session.open = session.hard()
     session.history.note(0, session.open)
     for _ in range(40):
-        (-session.gates()[2]).backward()
-        session.step()
+        (-session.training_gates()[2]).backward()
+        session.before_optimizer_step()
     assert bool(session.open[2]) is reopens
     session.history.look()
     assert session.history.reopenings == int(reopens)
@@ -107,9 +108,9 @@ def test_penalty_counts_once_a_step_however_many_batches_are_accumulated():
     for parts in (1, 4):
         session = AutoAttention(penalty=0.5).attach(tr.classifier())
         for _ in range(parts):
-            (session.gates() * 0).sum().backward()
+            (session.training_gates() * 0).sum().backward()
         before = session.parameters.detach().clone()
-        session.step()
+        session.before_optimizer_step()
         moved.append(before - session.parameters.detach())
     torch.testing.assert_close(moved[0], moved[1])
     assert (moved[0] > 0).all()
@@ -128,11 +129,14 @@ def test_the_number_climbs_and_the_set_is_fixed_for_the_last_fifth(tmp_path):
     generator = torch.Generator().manual_seed(0)
     counts, sets = [], []
     for _ in range(50):
-        (session.gates() * torch.randn(8, generator=generator) * 0.02).sum().backward()
-        session.step()
+        gates = session.training_gates()
+        assert gates.requires_grad is not session.is_fixed
+        if gates.requires_grad:
+            (gates * torch.randn(8, generator=generator) * 0.02).sum().backward()
+        session.before_optimizer_step()
         counts.append(int((session.open == 0).sum()))
         sets.append(tuple(session.open.tolist()))
-        assert session.is_fixed == (session.taken >= 40)
+        assert session.is_fixed == (session.steps_done >= 40)
     assert counts == sorted(counts)
     assert counts[:1] == [0]
     assert counts[23:] == [4] * 27
@@ -182,9 +186,9 @@ def test_the_budget_keeps_the_sparsest_model_within_it(tmp_path):
     session = method.attach(model, steps=60, evaluate=evaluate)
     for _ in range(60):
         model.train()
-        loss = model(**tr.batches(1)[0]).loss
-        loss.backward()
-        session.step()
+        session.start_step()
+        model(**tr.batches(1)[0]).loss.backward()
+        session.before_optimizer_step()
     assert min(values) < 0.75, "the search went beyond the budget"
     session.finish()
     assert session.plan().heads_removed == 2
@@ -222,8 +226,11 @@ def test_the_budget_restores_weights_and_gates_of_the_best_state():
 def test_schedules_need_steps():
     model = tr.classifier()
     session = AutoAttention(target_sparsity=0.5).attach(model)
+    for moment in (session.start_step, session.before_optimizer_step):
+        with pytest.raises(MethodError, match=r"attach\(model, steps=...\)"):
+            moment()
     with pytest.raises(MethodError, match=r"attach\(model, steps=...\)"):
-        model.train()(**tr.batches(1)[0])
+        session.follow(torch.optim.SGD(model.parameters(), lr=0.1))
     session.detach()
     with pytest.raises(MethodError, match="No step is left"):
         AutoAttention(target_sparsity=0.5, dense_share=0.9).attach(model, steps=100)
@@ -273,8 +280,9 @@ def test_budgets_that_cannot_be_judged(value):
 
     def run():
         for _ in range(40):
+            session.start_step()
             model.train()(**tr.batches(1)[0]).loss.backward()
-            session.step()
+            session.before_optimizer_step()
         session.finish()
 
     if value == "all":

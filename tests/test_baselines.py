@@ -38,7 +38,6 @@ def test_random_is_exact_seeded_and_even_over_seeds():
 def importance_by_differences(model, batch):
     """Mean over samples of |dL/dgate|, by finite differences of each sample's own loss in float64."""
     session = HISP().attach(model.double().eval())
-    session._busy = True
     totals = torch.zeros(session.count, dtype=torch.float64)
     size = len(batch["labels"])
     for row in range(size):
@@ -48,8 +47,8 @@ def importance_by_differences(model, batch):
             for change in (1e-5, -1e-5):
                 gates = torch.ones(session.count, dtype=torch.float64)
                 gates[gate] += change
-                session.set(gates)
-                losses.append(model(**sample).loss.item())
+                with session.gates_set(gates):
+                    losses.append(model(**sample).loss.item())
             totals[gate] += abs(losses[0] - losses[1]) / 2e-5 / size
     session.detach()
     model.float()
@@ -148,20 +147,19 @@ def test_l0_gradient_of_the_sampled_loss():
     """The reparameterised gradient of the gates, against finite differences under the same noise."""
     model = tr.classifier().eval()
     session = L0(penalty=0.0).attach(model)
-    session._busy = True
     session.parameters.data = torch.linspace(-1, 1, 8)
     batch = tr.batches(1)[0]
     noise = torch.rand(8, generator=torch.Generator().manual_seed(3))
-    session.set(hard_concrete(session.parameters, noise))
-    model(**batch).loss.backward()
+    with session.gates_set(hard_concrete(session.parameters, noise)):
+        model(**batch).loss.backward()
     model.double()
     for gate in range(8):
         losses = []
         for change in (1e-5, -1e-5):
             moved = session.parameters.detach().double()
             moved[gate] += change
-            session.set(hard_concrete(moved, noise.double()))
-            losses.append(model(**batch).loss.item())
+            with session.gates_set(hard_concrete(moved, noise.double())):
+                losses.append(model(**batch).loss.item())
         assert float(session.parameters.grad[gate]) == pytest.approx(
             (losses[0] - losses[1]) / 2e-5, rel=1e-2, abs=1e-6
         )

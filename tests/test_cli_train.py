@@ -190,14 +190,38 @@ def test_none_is_plain_fine_tuning(home, tmp_path, capsys):
     result = train(capsys, home, tmp_path / "run", "--method", "none")
     assert (result["sparsity"], result["heads_kept"]) == (0.0, [4, 4])
     teacher = tmp_path / "run"
-    settings = ("--method_config", "target_sparsity=0.5", "distill_logits=1", "distill_hidden=1")
+    settings = ("--method_config", "target_sparsity=0.5", "--distill_logits", 1, "--distill_hidden", 1)
     distilled = train(capsys, home, tmp_path / "distilled", *settings, "--teacher", teacher)
     assert distilled["sparsity"] == 0.5
 
 
+def test_distillation_by_flags_by_file_and_by_the_old_settings_is_the_same(home, tmp_path, capsys):
+    """Without a method too; the config that a run leaves has the flags, whichever way it was told."""
+    train(capsys, home, tmp_path / "dense", "--method", "none")
+    base = ("--model", tmp_path / "dense", "--teacher", tmp_path / "dense")
+    ways = {
+        "flags": ("--method", "none", "--distill_logits", 2, "--distill_noise", 0.2),
+        "file": ("--config", tmp_path / "flags" / "config.yaml"),
+        "plain": ("--method", "none", "--distill_logits", 1),
+    }
+    for name, words in ways.items():
+        train(capsys, home, tmp_path / name, *base, *words)
+    flags, file, plain = ((tmp_path / name / "model.safetensors").read_bytes() for name in ways)
+    assert flags == file != plain
+    heads = ("--method", "random-heads", "--method_config", "target_sparsity=0.25")
+    train(capsys, home, tmp_path / "new", *base, *heads, "--distill_hidden", 1)
+    with pytest.warns(FutureWarning, match="or --distill_hidden on the command line"):
+        train(capsys, home, tmp_path / "old", *base, *heads, "distill_hidden=1")
+    assert (tmp_path / "old" / "model.safetensors").read_bytes() == (tmp_path / "new" / "model.safetensors").read_bytes()
+    configs = [yaml.safe_load((tmp_path / name / "config.yaml").read_text()) for name in ("old", "new")]
+    assert configs[0] == {**configs[1], "output_dir": configs[0]["output_dir"]}
+    assert configs[0]["distill_hidden"] == 1.0
+    assert not any("distill" in name for name in configs[0]["method_config"])
+
+
 def test_a_teacher_that_was_not_trained_for_the_task_is_refused(home, tmp_path, capsys):
     words = ["train", "--model", home / "tiny", "--task", "cola", "--data_dir", home / "data", "--use_cpu"]
-    words += ["--output_dir", tmp_path / "run", "--teacher", home / "tiny", "--method_config", "distill_hidden=1"]
+    words += ["--output_dir", tmp_path / "run", "--teacher", home / "tiny", "--distill_hidden", 1]
     assert "has no head for classification" in fails(capsys, *words)
 
 
@@ -222,7 +246,7 @@ def test_attention_goes_on_plain_text_and_what_is_left_is_fine_tuned(home, tmp_p
     """A bare teacher will do where nobody asks for its answers; what comes out starts a task like any model."""
     for name in ("train", "validation"):
         (tmp_path / f"{name}.txt").write_text("a dog barks\n\nthe cat sleeps there\n" * 20)
-    settings = ("tune_share=1", "prune_order=top", "prune_count=1", "distill_hidden=1", "label_weight=0")
+    settings = ("tune_share=1", "prune_order=top", "prune_count=1", "--distill_hidden", 1, "--label_weight", 0)
     words = ["--model", home / "tiny", "--task", "mlm", "--data_dir", tmp_path, "--use_cpu", "--max_steps", 6]
     words += ["--teacher", home / "tiny", "--method", "attendout", "--method_config", *settings, "--no_bench"]
     result = run_json(capsys, "train", *words, "--output_dir", tmp_path / "text")
@@ -289,7 +313,10 @@ BAD = [
     (["--max_train_samples", "0"], "must be 1 or more"),
     (["--model", "./nowhere"], "There is no model directory ./nowhere"),
     (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml"),
-    (["--method_config", "distill_logits=1"], "Distillation needs a dense model"),
+    (["--distill_logits", "1"], "Distillation needs a dense model"),
+    (["--method", "none", "--distill_logits", "1"], "Distillation without a method needs a dense model"),
+    (["--distill_noise", "0.1"], "distill_noise is for distillation: set distill_logits or distill_hidden too"),
+    (["--distill_logits", "1", "--distill_noise", "10"], "must be in [0, 1). Got 10 instead. Did you mean 0.1?"),
     (["--teacher", "x"], "--teacher is for distillation"),
     (["surplus"], "Unexpected argument 'surplus'"),
     (["--method_config", "target_sparsity=0.5", "dense_share=0.95"], "No step is left to choose heads in"),

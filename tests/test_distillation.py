@@ -1,4 +1,4 @@
-"""The distance to a teacher against a computation by hand, and the disturbed batches that it can be taken on."""
+"""Distillation: the distance to a teacher against a computation by hand, its settings, with a method and without."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import pytest
 import torch
 import training as tr
 
-from attentrim import HISP, RandomHeads, distillation_loss
+from attentrim import HISP, Distillation, RandomHeads, distillation_loss
 from attentrim.errors import MethodError
-from attentrim.noise import disturbed
+from attentrim.noise import corrupted
 
 SPECIAL = [0, 1, 2]
+NOTHING = RandomHeads(target_sparsity=0.0)
 
 
 def states(*shapes, seed):
@@ -69,44 +70,44 @@ def test_words_are_replaced_by_other_words_of_the_batch_and_special_tokens_stay(
     ids = torch.randint(10, 60, (64, 40), generator=random)
     ids[:, 0], ids[:, -1], ids[:, 20:25] = 1, 2, 0
     before = ids.clone()
-    found = disturbed({"input_ids": ids, "labels": torch.ones(64)}, 0.3, SPECIAL, random)["input_ids"]
+    found = corrupted({"input_ids": ids, "labels": torch.ones(64)}, 0.3, SPECIAL, random)["input_ids"]
     assert torch.equal(ids, before)
     fixed = torch.isin(ids, torch.tensor(SPECIAL))
     assert torch.equal(found[fixed], ids[fixed])
     assert not torch.isin(found[~fixed], torch.tensor(SPECIAL)).any()
     changed = (found != ids)[~fixed].float().mean()
     assert 0.27 < changed < 0.32  # a fiftieth of what is drawn is the same word
-    again = disturbed({"input_ids": ids}, 0.3, SPECIAL, torch.Generator().manual_seed(1))["input_ids"]
+    again = corrupted({"input_ids": ids}, 0.3, SPECIAL, torch.Generator().manual_seed(1))["input_ids"]
     assert torch.equal(
-        again, disturbed({"input_ids": ids}, 0.3, SPECIAL, torch.Generator().manual_seed(1))["input_ids"]
+        again, corrupted({"input_ids": ids}, 0.3, SPECIAL, torch.Generator().manual_seed(1))["input_ids"]
     )
     assert not torch.equal(again, found)
 
 
 def test_a_batch_of_special_tokens_alone_and_one_without_words_stay():
     ids = torch.tensor([[1, 2, 0]])
-    assert torch.equal(disturbed({"input_ids": ids}, 0.9, SPECIAL)["input_ids"], ids)
+    assert torch.equal(corrupted({"input_ids": ids}, 0.9, SPECIAL)["input_ids"], ids)
     sound = torch.zeros(4, 1000)
-    assert float(disturbed({"input_values": sound}, 0.5)["input_values"].std()) == pytest.approx(0.5, rel=0.05)
-    assert disturbed({"scores": sound}, 0.5)["scores"] is sound
+    assert float(corrupted({"input_values": sound}, 0.5)["input_values"].std()) == pytest.approx(0.5, rel=0.05)
+    assert corrupted({"scores": sound}, 0.5)["scores"] is sound
 
 
-def test_an_equal_teacher_is_no_distance_on_disturbed_batches_either(tmp_path):
+def test_an_equal_teacher_is_no_distance_on_corrupted_batches_either(tmp_path):
     model = tr.classifier(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     teacher = tr.classifier(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    method = RandomHeads(target_sparsity=0.0, distill_logits=1.0, distill_hidden=1.0, distill_noise=0.4)
-    trainer = tr.trainer(tmp_path, method, model, teacher=teacher)
+    distillation = Distillation(logits=1.0, hidden=1.0, noise=0.4)
+    trainer = tr.trainer(tmp_path, NOTHING, model, teacher=teacher, distillation=distillation)
     model.train()
     batch = tr.batches(1, seed=2)[0]
     plain = float(model(**batch).loss.detach())
     assert float(trainer.compute_loss(model, dict(batch)).detach()) == pytest.approx(plain, rel=1e-5)
 
 
-def test_the_teacher_is_asked_about_disturbed_batches_and_the_labels_are_of_clean_ones(tmp_path):
+def test_the_teacher_is_asked_about_corrupted_batches_and_the_labels_are_of_clean_ones(tmp_path):
     """The teacher sees other words than the model's own loss is taken on; the distance is that of both there."""
     model, teacher = tr.classifier(), tr.classifier(seed=3)
-    method = RandomHeads(target_sparsity=0.0, distill_logits=1.0, distill_noise=0.4)
-    trainer = tr.trainer(tmp_path, method, model, teacher=teacher)
+    distillation = Distillation(logits=1.0, noise=0.4)
+    trainer = tr.trainer(tmp_path, NOTHING, model, teacher=teacher, distillation=distillation)
     seen = {"model": [], "teacher": []}
     for name, part in (("model", model), ("teacher", teacher)):
         part.register_forward_pre_hook(
@@ -127,8 +128,8 @@ def test_the_weight_of_the_labels(tmp_path):
     batch = tr.batches(1, seed=2)[0]
     losses = {}
     for weight in (0.0, 1.0, 3.0):
-        method = RandomHeads(target_sparsity=0.0, distill_hidden=1.0, label_weight=weight)
-        trainer = tr.trainer(tmp_path, method, model, teacher=teacher)
+        distillation = Distillation(hidden=1.0, label_weight=weight)
+        trainer = tr.trainer(tmp_path, NOTHING, model, teacher=teacher, distillation=distillation)
         model.train()
         losses[weight] = float(trainer.compute_loss(model, dict(batch)).detach())
         trainer.session.detach()
@@ -139,31 +140,150 @@ def test_the_weight_of_the_labels(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("settings", "given", "trains"),
+    ("settings", "dense_share", "given", "trains"),
     [
-        ({"label_weight": 0.0, "distill_hidden": 1.0}, True, False),
-        ({"label_weight": 0.0, "distill_hidden": 1.0, "distill_logits": 0.1}, True, True),
-        ({"label_weight": 0.0, "distill_hidden": 1.0, "dense_share": 0.3}, False, True),
-        ({"label_weight": 0.0, "distill_hidden": 1.0, "dense_share": 0.3}, True, False),
-        ({"label_weight": 0.1, "distill_hidden": 1.0}, True, True),
-        ({}, False, True),
+        ({"label_weight": 0.0, "hidden": 1.0}, 0.0, True, False),
+        ({"label_weight": 0.0, "hidden": 1.0, "logits": 0.1}, 0.0, True, True),
+        ({"label_weight": 0.0, "hidden": 1.0}, 0.3, False, True),
+        ({"label_weight": 0.0, "hidden": 1.0}, 0.3, True, False),
+        ({"label_weight": 0.1, "hidden": 1.0}, 0.0, True, True),
     ],
 )
-def test_what_trains_the_head(settings, given, trains, tmp_path):
-    method = RandomHeads(target_sparsity=0.0, **settings)
-    assert method.trains_head(taught=given) == trains
+def test_what_trains_the_head(settings, dense_share, given, trains, tmp_path):
+    method, distillation = RandomHeads(target_sparsity=0.0, dense_share=dense_share), Distillation(**settings)
+    assert distillation.trains_head(dense_first=dense_share > 0 and not given) == trains
     before = tr.classifier()
     teacher = tr.classifier(seed=3) if given else None
-    trainer = tr.trainer(tmp_path, method, tr.classifier(), teacher=teacher, max_steps=4, weight_decay=0.0)
+    trainer = tr.trainer(
+        tmp_path,
+        method,
+        tr.classifier(),
+        teacher=teacher,
+        distillation=distillation,
+        max_steps=4,
+        weight_decay=0.0,
+    )
     trainer.train()
     assert torch.equal(before.classifier.weight, trainer.model.classifier.weight) != trains
     assert not torch.equal(before.bert.embeddings.word_embeddings.weight, trainer.model.get_input_embeddings().weight)
 
 
-def test_noise_without_distillation_is_refused():
-    with pytest.raises(MethodError, match="label_weight is for distillation"):
+# Without a method
+
+
+def test_distillation_without_a_method_is_plain_training_towards_the_teacher(tmp_path):
+    """Against the loss by hand, step by step; a method that removes nothing gives the same weights, to the bit."""
+    distillation = Distillation(logits=2.0, hidden=0.5, label_weight=0.5)
+    settings = {"max_steps": 5, "lr_scheduler_type": "constant", "max_grad_norm": 0.0, "weight_decay": 0.0}
+    found = {}
+    for name, method in (("none", None), ("nothing", NOTHING)):
+        trainer = tr.trainer(
+            tmp_path / name, method, teacher=tr.classifier(seed=3), distillation=distillation, **settings
+        )
+        batches = []
+        trainer.model.register_forward_pre_hook(
+            lambda module, args, kwargs, seen=batches: seen.append(dict(kwargs)), with_kwargs=True
+        )
+        trainer.train()
+        found[name] = tr.weights(trainer.model)
+        assert (trainer.session is None) == (method is None)
+    assert tr.same(found["none"], found["nothing"])
+
+    model, teacher = tr.classifier(), tr.classifier(seed=3).eval()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    for batch in batches:
+        inputs = {name: value for name, value in batch.items() if name in ("input_ids", "labels")}
+        optimizer.zero_grad()
+        mine, theirs = (part(**inputs, output_hidden_states=True) for part in (model.train(), teacher))
+        (0.5 * mine.loss + distillation_loss(mine, theirs, inputs, logits=2.0, hidden=0.5)).backward()
+        optimizer.step()
+    for name, weight in tr.weights(model).items():
+        torch.testing.assert_close(found["none"][name], weight, rtol=1e-4, atol=1e-5)
+
+
+def test_a_second_training_makes_its_own_teacher(tmp_path):
+    trainer = tr.trainer(tmp_path, HISP(dense_share=0.5), max_steps=4, distillation=Distillation(logits=1.0))
+    trainer.train()
+    first = trainer.teacher
+    trainer.train()
+    assert trainer.teacher is not first
+    given = tr.classifier(seed=3)
+    trainer = tr.trainer(tmp_path, HISP(), max_steps=4, teacher=given, distillation=Distillation(logits=1.0))
+    trainer.train()
+    trainer.train()
+    assert trainer.teacher is given
+
+
+def test_what_is_missing_for_distillation_is_said(tmp_path):
+    logits, teacher = Distillation(logits=1.0), tr.classifier(seed=3)
+    with pytest.raises(MethodError, match=r"without a method needs a dense model: give Trainer\(teacher=...\)"):
+        tr.trainer(tmp_path, None, distillation=logits)
+    with pytest.raises(MethodError, match="teacher is for distillation"):
+        tr.trainer(tmp_path, None, teacher=teacher)
+    with pytest.raises(MethodError, match=r"must be like Distillation\(logits=1.0\). Got 1.0 instead"):
+        tr.trainer(tmp_path, None, teacher=teacher, distillation=1.0)
+    model = tr.classifier()
+    with pytest.raises(MethodError, match="another model"):
+        tr.trainer(tmp_path, None, model, teacher=model, distillation=logits)
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "set logits or hidden"),
+        ({"label_weight": 0.0}, "set logits or hidden"),
+        ({"logits": -1.0}, r"'logits' parameter of Distillation must be 0 or more. Got -1 instead"),
+        ({"logits": 1.0, "noise": 15}, r"'noise' parameter of Distillation must be in \[0, 1\). Got 15.*mean 0.15"),
+        ({"logits": 1.0, "temperature": 0.0}, "above 0"),
+        ({"logits": "much"}, "a number"),
+    ],
+)
+def test_settings_that_cannot_be(settings, words):
+    with pytest.raises(MethodError, match=words):
+        Distillation(**settings)
+
+
+def test_flags_there_and_back():
+    made = Distillation.from_flags({"distill_logits": 1, "distill_noise": 0.2, "distill_hidden": None, "method": "x"})
+    assert made == Distillation(logits=1.0, noise=0.2)
+    assert Distillation.from_flags(made.flags) == made
+    assert Distillation.from_flags({"distill_logits": 0.0, "distill_temperature": 3.0, "label_weight": 1.0}) is None
+    for name, value in (("label_weight", 0.0), ("distill_noise", 0.1)):
+        with pytest.raises(MethodError, match=f"{name} is for distillation: set distill_logits or distill_hidden"):
+            Distillation.from_flags({name: value})
+
+
+def test_the_old_settings_of_methods_work_and_name_the_new_ones(tmp_path):
+    with pytest.warns(FutureWarning) as caught:
+        method = RandomHeads(target_sparsity=0.0, distill_logits=2.0, label_weight=0.5)
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == 2
+    assert "Trainer(distillation=Distillation(logits=...)), or --distill_logits" in said[0]
+    assert "Distillation(label_weight=...)" in said[1]
+    assert method.distillation == Distillation(logits=2.0, label_weight=0.5)
+    assert not any("distill" in name or "label" in name for name in (*method.settings, *method.setting_names()))
+    assert {"distill_logits", "label_weight"} <= set(method.accepted_names())
+
+    model, teacher, batch = tr.classifier(), tr.classifier(seed=3), tr.batches(1, seed=2)[0]
+    losses = []
+    for one, distillation in ((method, None), (NOTHING, Distillation(logits=2.0, label_weight=0.5))):
+        trainer = tr.trainer(tmp_path, one, model.train(), teacher=teacher, distillation=distillation)
+        losses.append(float(trainer.compute_loss(model, dict(batch)).detach()))
+        trainer.session.detach()
+    assert losses[0] == losses[1]
+    with pytest.raises(MethodError, match="Distillation is set twice"):
+        tr.trainer(tmp_path, method, teacher=teacher, distillation=Distillation(logits=1.0))
+
+
+def test_the_old_settings_are_checked_as_before():
+    with pytest.warns(FutureWarning), pytest.raises(MethodError, match="label_weight is for distillation"):
         HISP(label_weight=0)
-    with pytest.raises(MethodError, match="distill_noise is for distillation"):
+    with pytest.warns(FutureWarning), pytest.raises(MethodError, match="distill_noise is for distillation"):
         HISP(distill_noise=0.1)
-    with pytest.raises(MethodError, match="distill_noise"):
+    with pytest.raises(MethodError, match=r"'distill_noise' parameter of HISP must be in \[0, 1\)"):
         HISP(distill_logits=1.0, distill_noise=1.5)
+    with pytest.warns(FutureWarning, match="--distill_hidden"):
+        assert HISP.from_settings({"distill_hidden": "1"}).distillation == Distillation(hidden=1.0)

@@ -68,14 +68,15 @@ def test_gates_learn_and_the_plan_trims_under_every_head(name, head):
     for _ in range(3):
         model.train()
         model(**batch).loss.backward()
-        assert session.parameters.grad.isfinite().all()
-        reached |= session.parameters.grad != 0
+        gradient = session.training_gates().grad
+        assert gradient.isfinite().all()
+        reached |= gradient != 0
         optimizer.step()
         optimizer.zero_grad()
     session.finish()
     assert reached.all()
     plan = session.plan()
-    heads_per_gate = session.sites[0].heads_per_group
+    heads_per_gate = session.units.sites[0].heads_per_group
     assert plan.heads_removed == round(session.count / 2) * heads_per_gate
     model.eval()
     with torch.no_grad():
@@ -104,10 +105,11 @@ def play(model, batch, steps=4, **settings):
         model.train()(**batch).loss.backward()
 
     for _ in range(steps):
-        session.play(run, batch)
-        session.step()
+        session.start_step()
+        session.run_batch(run, batch)
+        session.before_optimizer_step()
         optimizer.step()
-        session.after_step(optimizer, lambda: None)
+        session.after_optimizer_step(optimizer, lambda: None)
         optimizer.zero_grad()
     session.finish()
     return session

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
 
 import attentrim
+from attentrim.distillation import FLAGS
 from attentrim.errors import AttentrimError, MethodError
 from attentrim.methods import METHODS
 from attentrim.registry import Registry
@@ -62,7 +62,7 @@ def test_every_method_is_public_and_documented(name, request):
     assert method.__name__ in attentrim.__all__
     json.dumps(method().settings)
     page = (request.config.rootpath / "docs" / "methods" / f"{name}.md").read_text()
-    for entry in dataclasses.fields(method):
+    for entry in method.setting_fields():
         shown = (
             "none"
             if entry.default is None
@@ -71,6 +71,13 @@ def test_every_method_is_public_and_documented(name, request):
             else entry.default
         )
         assert f"| `{entry.name}` | {shown} | {entry.metadata['help']} |" in page
+
+
+def test_distillation_is_documented(request):
+    page = (request.config.rootpath / "docs" / "training.md").read_text()
+    for flag, name in FLAGS.items():
+        entry = attentrim.Distillation.__dataclass_fields__[name]
+        assert f"| `{name}` | `{flag}` | {entry.default:g} | {entry.metadata['help']} |" in page
 
 
 def test_the_registry_refuses_duplicates_and_bad_names():

@@ -178,7 +178,7 @@ def test_sites_are_dropped_at_their_rate(method, what):
     torch.manual_seed(0)
     total = 0.0
     for _ in range(1000):
-        session.arm(training=True)
+        session.before_forward(training=True)
         if what == "skip":
             total += sum(float(block.skip) for block in session.control._skips.values())
         else:
@@ -202,22 +202,22 @@ def test_drophead_keeps_the_sum_and_follows_its_v():
     session = DropHead(p=0.4).attach(tr.classifier(), steps=100)
     chances = []
     for step in (0, 25, 50, 75, 100):
-        session.taken = step
+        session.steps_done = step
         chances.append(session.chance)
     assert chances == pytest.approx([0.4, 0.2, 0.0, 0.2, 0.4])
-    session.taken = 0
+    session.steps_done = 0
     torch.manual_seed(0)
     dropped = 0
     for _ in range(500):
-        session.arm(training=True)
+        session.before_forward(training=True)
         for state in session.control._states.values():
             gates = state.gates
             kept = int((gates > 0).sum())
             dropped += 4 - kept
             assert float(gates.sum()) == pytest.approx(4.0 if kept else 0.0)
     assert dropped / 4000 == pytest.approx(0.4, abs=0.03)
-    session.taken = 50
-    session.arm(training=True)
+    session.steps_done = 50
+    session.before_forward(training=True)
     assert all(state.gates is None for state in session.control._states.values())
 
 
@@ -226,7 +226,7 @@ def test_curves():
     values = [value_at(curve, progress) for progress in (0.0, 0.2, 0.4, 0.6, 0.7, 0.8, 1.0)]
     assert values == pytest.approx([0.6, 0.6, 0.4, 0.2, 0.3, 0.4, 0.4])
     session = ScheduledDropout(curves="[[[0, 0.6], [1, 0.2]], [[0, 0.6], [1, 0.8]]]").attach(tr.classifier(), steps=10)
-    session.taken = 5
+    session.steps_done = 5
     assert session.chances == pytest.approx([0.4, 0.7])
     assert session.record() == {"drop_chances": [0.4, 0.7]}
 

@@ -12,7 +12,7 @@ import training as tr
 import transformers as tf
 
 import attentrim
-from attentrim import HISP, L0, SMP, AutoAttention, Control, RandomHeads, trim
+from attentrim import HISP, L0, SMP, AutoAttention, Control, Distillation, RandomHeads, trim
 from attentrim.errors import AttentrimError, ControlError, MethodError, TrainingError, UnsupportedModelError
 
 ALL = [
@@ -121,14 +121,14 @@ def test_trainer_stock_trainer_and_loop_agree(method, tmp_path):
     assert session.history.events == ours.session.history.events
 
 
-@pytest.mark.parametrize(
-    "method",
-    [*ALL, AutoAttention(target_sparsity=0.5, dense_share=0.3, distill_logits=1.0, distill_noise=0.3)],
-    ids=name_of,
-)
+DISTILLED = AutoAttention(target_sparsity=0.5, dense_share=0.3)
+
+
+@pytest.mark.parametrize("method", [*ALL, DISTILLED], ids=name_of)
 @pytest.mark.parametrize("step", [5, 15])
 def test_a_resumed_run_is_the_uninterrupted_one(method, step, tmp_path):
-    settings = {"save_strategy": "steps", "save_steps": 5}
+    distillation = Distillation(logits=1.0, noise=0.3) if method is DISTILLED else None
+    settings = {"save_strategy": "steps", "save_steps": 5, "distillation": distillation}
     whole = tr.trainer(tmp_path, method, **settings)
     whole.train()
     expected = tr.weights(whole.model)
@@ -253,8 +253,8 @@ def test_distillation_from_a_given_teacher_pulls_towards_it(tmp_path):
         teacher.classifier.weight.mul_(30)
     distances = {}
     for weight in (0.0, 5.0):
-        method = RandomHeads(distill_logits=weight, distill_hidden=weight)
-        trainer = tr.trainer(tmp_path / str(weight), method, teacher=teacher if weight else None, max_steps=60)
+        distilled = {"teacher": teacher, "distillation": Distillation(logits=weight, hidden=weight)} if weight else {}
+        trainer = tr.trainer(tmp_path / str(weight), RandomHeads(), max_steps=60, **distilled)
         trainer.train()
         distances[weight] = float((answers(trainer.model) - answers(teacher)).abs().mean())
     assert distances[5.0] < 0.8 * distances[0.0]
@@ -262,15 +262,14 @@ def test_distillation_from_a_given_teacher_pulls_towards_it(tmp_path):
 
 
 def test_without_a_teacher_the_dense_model_is_it(tmp_path):
-    method = HISP(distill_logits=1.0, dense_share=0.5)
-    trainer = tr.trainer(tmp_path, method)
+    trainer = tr.trainer(tmp_path, HISP(dense_share=0.5), distillation=Distillation(logits=1.0))
     trainer.train()
     plain = tr.trainer(tmp_path / "plain", None, max_steps=10)
     plain.train()
     assert tr.same(tr.weights(trainer.teacher), tr.weights(plain.model))
     assert (tmp_path / "dense" / "model.safetensors").is_file()
     with pytest.raises(MethodError, match=r"give a teacher, or have dense steps first \(dense_share"):
-        tr.trainer(tmp_path, RandomHeads(distill_logits=1.0))
+        tr.trainer(tmp_path, RandomHeads(), distillation=Distillation(logits=1.0))
 
 
 def test_distillation_is_scaled_for_accumulation_like_the_loss(tmp_path):
@@ -278,7 +277,8 @@ def test_distillation_is_scaled_for_accumulation_like_the_loss(tmp_path):
     for size, parts in ((16, 1), (4, 4)):
         trainer = tr.trainer(
             tmp_path / str(parts),
-            RandomHeads(distill_logits=2.0, distill_hidden=1.0),
+            RandomHeads(),
+            distillation=Distillation(logits=2.0, hidden=1.0),
             teacher=tr.classifier(seed=3),
             per_device_train_batch_size=size,
             gradient_accumulation_steps=parts,
@@ -353,7 +353,7 @@ def test_training_twice_starts_the_method_again(tmp_path):
     first = trainer.session
     trainer.train()
     assert trainer.session is not first
-    assert trainer.session.taken == 20
+    assert trainer.session.steps_done == 20
     assert trainer.plan().heads_removed == 4
 
 
@@ -432,7 +432,7 @@ def test_peft_models_are_gated_from_outside_and_inside(tmp_path):
     with torch.no_grad():
         assert torch.equal(model(**batch).logits, model.get_base_model()(**batch).logits)
     with pytest.raises(MethodError, match="cannot be its own teacher"):
-        tr.trainer(tmp_path, HISP(distill_logits=1.0), model)
+        tr.trainer(tmp_path, HISP(), model, distillation=Distillation(logits=1.0))
 
 
 def best_of(**more):
@@ -479,8 +479,9 @@ def test_the_distance_to_an_equal_teacher_is_nothing(name, tmp_path):
         batch["return_loss"] = True
     else:
         batch = {"input_ids": batch["input_ids"], "labels": batch["decoder_input_ids"][:, :5].contiguous()}
-    method = RandomHeads(target_sparsity=0.0, distill_logits=1.0, distill_hidden=0.0 if name == "clip" else 1.0)
-    trainer = tr.trainer(tmp_path, method, model, teacher=teacher)
+    distillation = Distillation(logits=1.0, hidden=0.0 if name == "clip" else 1.0)
+    method = RandomHeads(target_sparsity=0.0)
+    trainer = tr.trainer(tmp_path, method, model, teacher=teacher, distillation=distillation)
     plain = model(**batch).loss
     model.training = True  # what says that this is training; the parts stay in eval mode, free of dropout
     assert float(trainer.compute_loss(model, batch).detach()) == pytest.approx(float(plain.detach()), rel=1e-5)
@@ -488,16 +489,18 @@ def test_the_distance_to_an_equal_teacher_is_nothing(name, tmp_path):
 
 def test_teachers_that_do_not_fit_are_refused(tmp_path):
     model = tr.classifier()
+    logits, hidden = Distillation(logits=1.0), Distillation(hidden=1.0)
     with pytest.raises(MethodError, match="another model"):
-        tr.trainer(tmp_path, RandomHeads(distill_logits=1.0), model, teacher=model)
+        tr.trainer(tmp_path, RandomHeads(), model, teacher=model, distillation=logits)
     for teacher, words in (
         (tr.classifier(num_labels=3), "same shape"),
         (tf.BertModel(tr.classifier().config), "same shape"),
     ):
         with pytest.raises((MethodError, TypeError), match=f"{words}|unexpected keyword"):
-            tr.trainer(tmp_path, RandomHeads(distill_logits=1.0), teacher=teacher).train()
+            tr.trainer(tmp_path, RandomHeads(), teacher=teacher, distillation=logits).train()
+    shallow = tr.classifier(num_hidden_layers=1)
     with pytest.raises(MethodError, match="as many layers"):
-        tr.trainer(tmp_path, RandomHeads(distill_hidden=1.0), teacher=tr.classifier(num_hidden_layers=1)).train()
+        tr.trainer(tmp_path, RandomHeads(), teacher=shallow, distillation=hidden).train()
 
 
 def test_what_cannot_work_is_refused_at_once(tmp_path):
@@ -551,18 +554,19 @@ def test_a_scaled_loss_needs_its_scaler():
         moved.append(session.parameters.detach() - before)
     torch.testing.assert_close(moved[0], moved[1])
     assert moved[0].abs().max() > 0
-    session.parameters.grad = torch.full((8,), math.inf)
-    session.step(scale=2.0)
+    session.training_gates().grad = torch.full((8,), math.inf)
+    session.before_optimizer_step(scale=2.0)
     assert session.parameters.isfinite().all(), "a step that overflowed is skipped"
 
 
 def test_resuming_a_distilled_run_elsewhere_says_what_is_missing(tmp_path):
-    method = HISP(distill_logits=1.0)
-    trainer = tr.trainer(tmp_path / "a", method, save_strategy="steps", save_steps=15)
+    distilled = {"distillation": Distillation(logits=1.0)}
+    trainer = tr.trainer(tmp_path / "a", HISP(), save_strategy="steps", save_steps=15, **distilled)
     trainer.train()
     (tmp_path / "a" / "dense").rename(tmp_path / "moved")
+    again = tr.trainer(tmp_path / "b", HISP(), **distilled)
     with pytest.raises(MethodError, match="dense model to distil from is not in"):
-        tr.trainer(tmp_path / "b", method).train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-15"))
+        again.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-15"))
 
 
 def test_a_loop_with_accelerate_takes_one_step_an_update():
@@ -580,5 +584,5 @@ def test_a_loop_with_accelerate_takes_one_step_an_update():
             accelerator.backward(model.train()(**batch).loss)
             optimizer.step()
             optimizer.zero_grad()
-        assert session.taken == (number + 1) // 2
+        assert session.steps_done == (number + 1) // 2
     assert not torch.equal(session.parameters, before)

@@ -58,7 +58,8 @@ def arguments(directory: Any, **more: Any) -> tf.TrainingArguments:
 
 def trainer(directory: Any, method: Any, model: Any = None, cls: Any = None, **more: Any) -> Any:
     """`more` goes to the Trainer where it knows the name, and else to TrainingArguments."""
-    own = {name: more.pop(name) for name in ("callbacks", "teacher", "optimizers", "model_init") if name in more}
+    known_by_trainer = ("callbacks", "distillation", "teacher", "optimizers", "model_init")
+    own = {name: more.pop(name) for name in known_by_trainer if name in more}
     known = {} if method is None and cls is tf.Trainer else {"method": method}
     made = (cls or attentrim.Trainer)(
         model=None if "model_init" in own else (model if model is not None else classifier()),

@@ -11,7 +11,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .control import Control
-    from .distillation import distillation_loss
+    from .distillation import Distillation
+    from .distillation.loss import distillation_loss
     from .methods import list_methods
     from .methods.attendout import AttendOut
     from .methods.attention_dropout import AttentionDropout
@@ -47,7 +48,8 @@ _HOMES = {
     "RunRecorder": "recorder",
     "SMP": "methods.smp",
     "Trainer": "trainer",
-    "distillation_loss": "distillation",
+    "Distillation": "distillation",
+    "distillation_loss": "distillation.loss",
     "find_sites": "sites",
     "list_methods": "methods",
     "portable": "surgery",
@@ -65,6 +67,7 @@ __all__ = [
     "AttentionLayerDrop",
     "AutoAttention",
     "Control",
+    "Distillation",
     "DropHead",
     "LayerDrop",
     "Plan",

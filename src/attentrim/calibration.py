@@ -1,16 +1,18 @@
-"""A few examples to look at beside the training: of the training data, or kept out of it."""
+"""Data that a method looks at beside the training: a few training examples, or a part kept out of training."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset, Subset
+from torch.utils.data import IterableDataset, Subset, random_split
 
-from .noise import disturbed
+from .errors import MethodError
+from .noise import corrupted
 
 
 class Calibration:
@@ -54,8 +56,7 @@ class HeldOut:
         for start in range(0, count, size):
             batch = dict(self._collate([self.data[row] for row in rows[start : start + size]]))
             if self.noise:
-                special = getattr(self.trainer.processing_class, "all_special_ids", ())
-                batch = disturbed(batch, self.noise, special, self.random)
+                batch = corrupted(batch, self.noise, special_ids(self.trainer), self.random)
             batches.append(dict(self.trainer._prepare_inputs(batch)))
         return batches
 
@@ -65,3 +66,69 @@ class HeldOut:
 
     def go_to(self, state: Tensor) -> None:
         self.random.set_state(state)
+
+
+def special_ids(trainer: Any) -> tuple[int, ...]:
+    """The special tokens of a Trainer's tokenizer, if it has one."""
+    return tuple(getattr(trainer.processing_class, "all_special_ids", ()))
+
+
+def hold_out(data: Any, share: float, seed: int, classes: int = 0) -> tuple[Any, Any]:
+    """Split a dataset at random into (what to train on, what is held out).
+
+    Args:
+        classes: How many classes there are, where examples have one each: a rare one must not go missing unnoticed.
+    """
+    if not hasattr(data, "__len__"):
+        raise MethodError("A part of the training data is to be held out: give a dataset that has a length.")
+    rows = len(data)
+    held = max(1, round(share * rows))
+    if held >= rows:
+        raise MethodError(f"Holding out {share:g} of {rows} training examples leaves none to train on.")
+    train, holdout = _split(data, held, torch.Generator().manual_seed(seed))
+    _check_classes(train, holdout, classes)
+    return train, holdout
+
+
+def _split(data: Any, held: int, generator: torch.Generator) -> tuple[Any, Any]:
+    """Rows that are parts of one example (`data.groups`) stay together."""
+    groups = getattr(data, "groups", None)
+    if groups is None:
+        train, holdout = random_split(data, [len(data) - held, held], generator)
+        return train, holdout
+    order = torch.randperm(max(groups) + 1, generator=generator).tolist()
+    chosen = set(order[: max(1, round(held / len(data) * len(order)))])
+    sides: tuple[list[int], list[int]] = ([], [])
+    for row, group in enumerate(groups):
+        sides[group in chosen].append(row)
+    return Subset(data, sides[0]), Subset(data, sides[1])
+
+
+def _check_classes(train: Any, holdout: Any, classes: int) -> None:
+    """A random split can leave a rare class on one side only."""
+    held, trained = set(_labels(holdout)), set()
+    for label in _labels(train):
+        trained.add(label)
+        if held <= trained and len(trained) >= classes:
+            break
+    lost, unseen = sorted(held - trained), sorted(trained - held)
+    if held and lost:
+        raise MethodError(
+            f"Holding out {len(holdout)} training examples leaves none of class {lost[0]} to train on: lower "
+            "holdout_share, or take another seed."
+        )
+    if held and unseen:
+        warnings.warn(
+            f"None of the {len(holdout)} training examples held out is of class {unseen[0]}: what is judged on them "
+            "does not see it.",
+            stacklevel=2,
+        )
+
+
+def _labels(data: Any) -> Iterator[int]:
+    """The classes of examples that have one each; nothing for other data."""
+    for row in data:
+        label = row.get("labels", row.get("label")) if isinstance(row, Mapping) else None
+        if isinstance(label, bool) or not isinstance(label, int):
+            return
+        yield label

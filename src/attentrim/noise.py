@@ -1,4 +1,4 @@
-"""Batches that are a little different from the data."""
+"""Corrupted copies of batches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ RARE = 1e-6
 """How likely a special token is drawn, next to 1 for a word: only where there is no word at all."""
 
 
-def disturbed(
+def corrupted(
     batch: Mapping[str, Any], share: float, special: Sequence[int] = (), random: torch.Generator | None = None
 ) -> dict[str, Any]:
-    """A copy of a batch in which that share of the words are other words of the batch, drawn at random.
+    """A copy of a batch in which that share of the words are other words of the batch, chosen at random.
 
     Special tokens, padding among them, stay. Images and sound have random numbers added, scaled by `share`.
     """

@@ -6,7 +6,7 @@ import math
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from .errors import MethodError, unknown_name
@@ -47,6 +47,16 @@ def option(default: Any, help: str, rule: Rule | None = None) -> Any:
     return field(default=default, metadata={"help": help, "rule": rule})
 
 
+def renamed(now: str, rule: Rule | None = None) -> Any:
+    """A field under an old name, checked as before. `now` is what stands in its place; nothing lists it any more."""
+    return field(default=None, repr=False, metadata={"help": f"now {now}", "rule": rule, "renamed": now})
+
+
+def current_fields(config: Any) -> list[Field[Any]]:
+    """The fields of a dataclass without those that have been renamed."""
+    return [entry for entry in fields(config) if "renamed" not in entry.metadata]
+
+
 def check_options(config: Any) -> None:
     """Raise for the first field whose value breaks its type or its rule."""
     hints = typing.get_type_hints(type(config))
@@ -77,7 +87,8 @@ def from_text(config: type, settings: Mapping[str, Any]) -> dict[str, Any]:
     result = {}
     for name, value in settings.items():
         if name not in known:
-            raise MethodError(unknown_name(f"setting of {config.__name__}", name, known))
+            available = [entry.name for entry in current_fields(config)]
+            raise MethodError(unknown_name(f"setting of {config.__name__}", name, available))
         optional = known[name].default is None
         result[name] = _converted(config.__name__, name, value, _plain_type(hints[name]), optional)
     return result

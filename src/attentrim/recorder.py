@@ -127,8 +127,9 @@ class RunRecorder:
         method = self.trainer.method
         own = {"model": self.base or None, "task_name": task, "method": method.name if method else "none"}
         settings = {"method_config": method.settings} if method else {}
+        distilled = self.trainer.distillation.flags if self.trainer.distillation else {}
         training = {"seed": self.trainer.args.seed, **changed_arguments(self.trainer.args)}
-        write_yaml(self.directory / CONFIG, {**own, **settings, **training})
+        write_yaml(self.directory / CONFIG, {**own, **distilled, **settings, **training})
 
     # The parts
 

@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor, nn
-from torch.utils.data import Subset, random_split
 from transformers.trainer_utils import get_last_checkpoint
 
-from .calibration import Calibration, HeldOut
-from .distillation import distillation_loss
-from .duplicate import duplicate
+from .calibration import Calibration, HeldOut, hold_out, special_ids
+from .distillation import Distillation
+from .distillation.loss import loss_with_teacher
+from .distillation.teacher import FOLDER, copy_as_teacher, frozen, load_as_teacher
 from .errors import MethodError, TrainingError
 from .methods import METHODS, Method
+from .methods.base import DataNeeds, distillation_for
 from .methods.callback import MethodCallback
 from .methods.session import Session
 from .modes import evaluating
-from .noise import disturbed
 from .plan import Plan
 from .schedules import restarted
 from .sites import unwrap
 
 _SPEEDS = ("_runtime", "_per_second", "_preparation_time")
-DENSE_FOLDER = "dense"
-"""Where a run that distils from its own dense model keeps it."""
 
 
 class Trainer(transformers.Trainer):
-    """A transformers Trainer that trains with a method; all its arguments, in its order, and two more.
+    """A transformers Trainer that trains with a method, a teacher, or both; all its arguments, in its order, and more.
 
     Args:
         method: What decides which attention to drop: a method such as `AutoAttention()`, or its name. None: plain
             fine-tuning.
-        teacher: The dense model to distil from, where the method's settings ask for distillation. Without one, the
-            model that the method's dense steps leave is the teacher.
+        distillation: What to learn from a teacher, such as `Distillation(logits=1.0)`; with any method, or with none.
+        teacher: The dense model to distil from. Without one, the model that the method's dense steps leave is the
+            teacher.
 
     While it trains and afterwards, `trainer.model` has its full shape and answers as if trimmed; `trainer.plan()` says
     what to remove, and `attentrim.trim(trainer.model, trainer.plan())` removes it.
@@ -48,25 +46,35 @@ class Trainer(transformers.Trainer):
     train_dataset: Any
     eval_dataset: Any
 
-    def __init__(self, *args: Any, method: Method | str | None = None, teacher: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        method: Method | str | None = None,
+        distillation: Distillation | None = None,
+        teacher: Any = None,
+        **kwargs: Any,
+    ) -> None:
         self.method = METHODS[method]() if isinstance(method, str) else method
+        if self.method is not None and not isinstance(self.method, Method):
+            raise MethodError(f"method must be a method such as AutoAttention(), or its name. Got {method!r} instead.")
+        if distillation is not None and not isinstance(distillation, Distillation):
+            raise MethodError(f"distillation must be like Distillation(logits=1.0). Got {distillation!r} instead.")
+        self.distillation = distillation_for(self.method, distillation)
+        self.teacher: Any = None
         self.session: Session | None = None
-        self.teacher = teacher
         self._holdout: Any = None
         self._checkpoint: str | None = None
         self._normalisation_checked = False
-        if self.method is not None and not isinstance(self.method, Method):
-            raise MethodError(f"method must be a method such as AutoAttention(), or its name. Got {method!r} instead.")
         super().__init__(*args, **kwargs)
-        if self.method is None:
-            return
-        self._check_method(self.method)
-        if self.teacher is not None:
-            self.teacher = self.teacher.to(self.args.device).eval().requires_grad_(False)
-        self._hold_out(self.method.holdout)
-        self.session = self._attach()
-        self._driver = _Driver(self, self.session)
-        self.add_callback(self._driver)
+        self._check_teacher(teacher)
+        if teacher is not None:
+            self.teacher = frozen(teacher, self.args.device)
+        if self.method is not None:
+            self._check_checkpointing()
+            self._hold_out(self.method.data.holdout)
+            self.session = self._attach(self.method)
+            self._driver = _Driver(self, self.session, keeps_teacher=teacher is None)
+            self.add_callback(self._driver)
 
     def plan(self) -> Plan:
         """What the method would remove, as things stand. Empty without a method."""
@@ -89,13 +97,14 @@ class Trainer(transformers.Trainer):
         def run() -> Tensor:
             return self._forward_backward(model, dict(inputs), *args, **kwargs)
 
-        return run() if self.session is None else self.session.play(run, inputs)
+        return run() if self.session is None else self.session.run_batch(run, inputs)
 
     def _forward_backward(self, *args: Any, **kwargs: Any) -> Tensor:
         loss = super().training_step(*args, **kwargs)
-        if not torch.isfinite(loss):
+        value = float(loss)
+        if not math.isfinite(value):
             raise TrainingError(
-                f"The loss is {float(loss)} at step {self.state.global_step + 1}: training stopped. "
+                f"The loss is {value} at step {self.state.global_step + 1}: training stopped. "
                 f"{self._last_checkpoint()} A lower learning_rate, or bf16 in place of fp16, is the usual cure."
             )
         return loss
@@ -104,31 +113,22 @@ class Trainer(transformers.Trainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         self._check_normalisation(model, inputs, num_items_in_batch)
-        if self.method is None or not self.method.distills or self.teacher is None or not model.training:
+        if self.distillation is None or self.teacher is None or not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        wanted = {"output_hidden_states": True} if self.method.distill_hidden else {}
-        loss, outputs = super().compute_loss(model, {**inputs, **wanted}, True, num_items_in_batch)
-        asked, said = inputs, outputs
-        if self.method.distill_noise:
-            special = getattr(self.processing_class, "all_special_ids", ())
-            asked = disturbed(inputs, self.method.distill_noise, special)
-            said = model(**asked, **wanted)
-        with torch.no_grad():
-            # labels too: an encoder-decoder makes its decoder's inputs from them
-            answers = self.teacher(**asked, **wanted)
-        distance = distillation_loss(
-            said,
-            answers,
-            asked,
-            logits=self.method.distill_logits,
-            hidden=self.method.distill_hidden,
-            temperature=self.method.distill_temperature,
-        )
+        wanted = {**inputs, **self.distillation.outputs_needed}
+        label_loss, outputs = super().compute_loss(model, wanted, True, num_items_in_batch)
         # the Trainer divides a loss by the number of accumulated batches unless it is normalised already
-        normalised = self.model_accepts_loss_kwargs and num_items_in_batch is not None
-        if normalised or self.compute_loss_func is not None:
-            distance = distance / self.current_gradient_accumulation_steps
-        loss = self.method.label_weight * loss + distance
+        normalised = (self.model_accepts_loss_kwargs and num_items_in_batch is not None) or self.compute_loss_func
+        loss = loss_with_teacher(
+            self.distillation,
+            label_loss,
+            outputs,
+            model=model,
+            teacher=self.teacher,
+            inputs=inputs,
+            special_ids=special_ids(self),
+            batches=self.current_gradient_accumulation_steps if normalised else 1,
+        )
         return (loss, outputs) if return_outputs else loss
 
     def _check_normalisation(self, model: nn.Module, inputs: dict[str, Any], items: Any) -> None:
@@ -200,75 +200,55 @@ class Trainer(transformers.Trainer):
 
     # What a method needs of its surroundings
 
-    def _check_method(self, method: Method) -> None:
+    def _check_checkpointing(self) -> None:
         checkpointing: Any = self.args.gradient_checkpointing_kwargs or {}
         if self.args.gradient_checkpointing and checkpointing.get("use_reentrant"):
             raise MethodError("Gates cannot learn through reentrant checkpointing: leave use_reentrant at False.")
-        if method.distills and self.teacher is None:
-            if not method.dense:
-                raise MethodError(
-                    "Distillation needs a dense model: give a teacher, or have dense steps first "
-                    "(dense_share; for attendout, a tune_share below 1)."
-                )
-            if hasattr(self.model, "peft_config"):
-                raise MethodError("A PEFT model cannot be its own teacher: give Trainer(teacher=...).")
-        if self.teacher is not None and unwrap(self.teacher) is unwrap(self.model):
-            raise MethodError("The teacher must be another model, not the one that is trained: give it a copy.")
 
-    def _attach(self) -> Session:
-        assert self.method is not None
-        samples = getattr(self.method, "calibration_samples", None)
-        session = self.method.attach(
+    def _check_teacher(self, teacher: Any) -> None:
+        if teacher is None and self.distillation is None:
+            return
+        if self.distillation is None:
+            raise MethodError("teacher is for distillation: give Trainer(distillation=Distillation(logits=1.0)) too.")
+        if teacher is not None:
+            if unwrap(teacher) is unwrap(self.model):
+                raise MethodError("The teacher must be another model, not the one that is trained: give it a copy.")
+            return
+        if self.method is None:
+            raise MethodError("Distillation without a method needs a dense model: give Trainer(teacher=...).")
+        if not self.method.dense:
+            raise MethodError(
+                "Distillation needs a dense model: give a teacher, or have dense steps first "
+                "(dense_share; for attendout, a tune_share below 1)."
+            )
+        if hasattr(self.model, "peft_config"):
+            raise MethodError("A PEFT model cannot be its own teacher: give Trainer(teacher=...).")
+
+    def _attach(self, method: Method) -> Session:
+        needs = method.data
+        wants_batches = needs.calibration and self.train_dataset is not None
+        session = method.attach(
             self.model,
-            calibration=Calibration(self, samples) if samples and self.train_dataset is not None else None,
+            calibration=Calibration(self, needs.calibration) if wants_batches else None,
             evaluate=self._holdout_metric if self._holdout is not None else None,
-            held_out=self._held_out(getattr(self.method, "reward_source", None)),
+            held_out=self._held_out(needs),
             seed=self.args.seed,
         )
         session.shows_progress = not self.args.disable_tqdm
         return session
 
-    def _held_out(self, source: str | None) -> HeldOut | None:
+    def _held_out(self, needs: DataNeeds) -> HeldOut | None:
         """What a method draws rewards from."""
-        data = {"train_split": self._holdout, "dev": self.eval_dataset, "noisy_train": self.train_dataset}.get(
-            source or ""
-        )
+        sources = {"train_split": self._holdout, "dev": self.eval_dataset, "noisy_train": self.train_dataset}
+        data = sources[needs.rewards] if needs.rewards else None
         if data is None or not hasattr(data, "__len__"):
             return None
-        return HeldOut(self, data, getattr(self.method, "noise", 0.0) if source == "noisy_train" else 0.0)
+        return HeldOut(self, data, needs.noise if needs.rewards == "noisy_train" else 0.0)
 
     def _hold_out(self, share: float) -> None:
-        if not share or self.train_dataset is None:
-            return
-        if not hasattr(self.train_dataset, "__len__"):
-            raise MethodError("A part of the training data is to be held out: give a dataset that has a length.")
-        rows = len(self.train_dataset)
-        held = max(1, round(share * rows))
-        if held >= rows:
-            raise MethodError(f"Holding out {share:g} of {rows} training examples leaves none to train on.")
-        generator = torch.Generator().manual_seed(self.args.seed)
-        self.train_dataset, self._holdout = _split(self.train_dataset, held, generator)
-        self._check_classes()
-
-    def _check_classes(self) -> None:
-        """A split at random can leave a rare class on one side only."""
-        held, trained = set(_labels(self._holdout)), set()
-        for label in _labels(self.train_dataset):
-            trained.add(label)
-            if held <= trained and len(trained) >= getattr(self.model.config, "num_labels", 0):
-                break
-        lost, unseen = sorted(held - trained), sorted(trained - held)
-        if held and lost:
-            raise MethodError(
-                f"Holding out {len(self._holdout)} training examples leaves none of class {lost[0]} to train on: "
-                "lower holdout_share, or take another seed."
-            )
-        if held and unseen:
-            warnings.warn(
-                f"None of the {len(self._holdout)} training examples held out is of class {unseen[0]}: what is judged "
-                "on them does not see it.",
-                stacklevel=2,
-            )
+        if share and self.train_dataset is not None:
+            classes = getattr(self.model.config, "num_labels", 0)
+            self.train_dataset, self._holdout = hold_out(self.train_dataset, share, self.args.seed, classes)
 
     def _holdout_metric(self) -> float:
         """The metric that chooses models, on the held-out part; higher is better."""
@@ -281,73 +261,46 @@ class Trainer(transformers.Trainer):
         return value if self.args.greater_is_better else -value
 
 
-def _split(data: Any, held: int, generator: torch.Generator) -> tuple[Any, Any]:
-    """At random; rows that are parts of one example (`data.groups`) stay together."""
-    groups = getattr(data, "groups", None)
-    if groups is None:
-        train, holdout = random_split(data, [len(data) - held, held], generator)
-        return train, holdout
-    order = torch.randperm(max(groups) + 1, generator=generator).tolist()
-    chosen = set(order[: max(1, round(held / len(data) * len(order)))])
-    sides: tuple[list[int], list[int]] = ([], [])
-    for row, group in enumerate(groups):
-        sides[group in chosen].append(row)
-    return Subset(data, sides[0]), Subset(data, sides[1])
-
-
-def _labels(data: Any) -> Iterator[int]:
-    """The classes of examples that have one each; nothing for other data."""
-    for row in data:
-        label = row.get("labels", row.get("label")) if isinstance(row, Mapping) else None
-        if isinstance(label, bool) or not isinstance(label, int):
-            return
-        yield label
-
-
 class _Driver(MethodCallback):
-    """The method's callback with what only its own Trainer can do: start over, resume, keep a teacher."""
+    """The method's callback with what only its own Trainer can do: start over, resume, keep a teacher.
 
-    def __init__(self, trainer: Trainer, session: Session) -> None:
+    Args:
+        keeps_teacher: Where the run distils: whether what the dense steps leave is the teacher.
+    """
+
+    def __init__(self, trainer: Trainer, session: Session, keeps_teacher: bool) -> None:
         super().__init__(session)
         self.trainer = trainer
+        self.keeps_teacher = keeps_teacher and trainer.distillation is not None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         trainer = self.trainer
         same_model = self.session.model is unwrap(trainer.model)
-        if self.session.taken or not same_model or not self.session.control.attached:
+        if self.session.steps_done or not same_model or not self.session.control.attached:
             self.session.detach()
-            self.session = trainer.session = trainer._attach()
+            self.session = trainer.session = trainer._attach(self.session.method)
         super().on_train_begin(args, state, control, **kwargs)
+        if self.keeps_teacher:
+            trainer.teacher = None
         if trainer._checkpoint is not None:
             self.session.load(trainer._checkpoint)
-            self._find_teacher(Path(trainer._checkpoint).parent / DENSE_FOLDER, state)
+            if self.keeps_teacher and state.global_step >= self._dense_steps(state):
+                folder = Path(trainer._checkpoint).parent / FOLDER
+                trainer.teacher = load_as_teacher(folder, trainer.model, trainer.args.device)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.session.after_step(self.trainer.optimizer, self.trainer.clip)
+        self.session.after_optimizer_step(self.trainer.optimizer, self.trainer.clip)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """When the dense steps are done, the model as it is becomes the teacher."""
         trainer = self.trainer
-        if self._wants_teacher and state.global_step == self._dense_steps(state):
-            trainer.teacher = duplicate(unwrap(trainer.model), Tensor.clone).eval().requires_grad_(False)
+        if self.keeps_teacher and state.global_step == self._dense_steps(state):
+            trainer.teacher = copy_as_teacher(trainer.model)
             if state.is_world_process_zero:
-                trainer.teacher.save_pretrained(Path(trainer.directory) / DENSE_FOLDER)
+                trainer.teacher.save_pretrained(Path(trainer.directory) / FOLDER)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The Trainer itself saved the session, with the model."""
 
-    @property
-    def _wants_teacher(self) -> bool:
-        return self.session.method.distills and self.trainer.teacher is None
-
     def _dense_steps(self, state: Any) -> int:
         return round(self.session.method.dense * int(state.max_steps))
-
-    def _find_teacher(self, folder: Path, state: Any) -> None:
-        if not self._wants_teacher or state.global_step < self._dense_steps(state):
-            return
-        if not folder.is_dir():
-            raise MethodError(f"Cannot go on: the dense model to distil from is not in {folder}.")
-        model = unwrap(self.trainer.model)
-        teacher = type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
-        self.trainer.teacher = teacher.to(self.trainer.args.device).eval().requires_grad_(False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import fields
 from typing import Any
 
 from ..methods import METHODS, Method
@@ -36,7 +35,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 def _describe(method: type[Method]) -> dict[str, Any]:
     settings = [
-        {"name": entry.name, "default": entry.default, "help": entry.metadata["help"]} for entry in fields(method)
+        {"name": entry.name, "default": entry.default, "help": entry.metadata["help"]}
+        for entry in method.setting_fields()
     ]
     return {
         "name": method.name,

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
     loaded = load_for_task(args, ["train"], output, fresh_head=False)
     data: Any = loaded.data("train")
-    samples = min(getattr(method, "calibration_samples", 1), len(data))
+    samples = min(method.data.calibration or 1, len(data))
     generator = torch.Generator().manual_seed(args.seed)
     chosen = Subset(data, torch.randperm(len(data), generator=generator)[:samples].tolist())
     batches = DataLoader(chosen, args.batch_size, collate_fn=loaded.task.how.collator(loaded.tokenizer))

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ..distillation import Distillation
 from ..errors import AttentrimError, MethodError
-from ..methods.base import TRAINING_DEFAULTS, Method
+from ..methods.base import TRAINING_DEFAULTS, Method, distillation_for
 from .arguments import (
     DATA_FLAGS,
     add_method_arguments,
@@ -22,6 +23,7 @@ from .arguments import (
     training_arguments,
     training_help,
 )
+from .distill_flags import DISTILLATION_FLAGS, add_distillation_arguments
 from .models import embedded_model
 from .output import Output, size_table
 
@@ -44,12 +46,13 @@ OWN = {
     "dropout": float,
     "method": str,
     "teacher": str,
+    **DISTILLATION_FLAGS,
     "output_dir": str,
     "no_trim": bool,
     "no_bench": bool,
 }
 """Flags of ours that a config file can hold too, besides method_config."""
-STATES_ALONE = "Hidden states alone were taught: what the model answers, and so its metric, says nothing."
+STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
 PLACES = {"model", "teacher", "data_dir", "dataset", "train_file", "validation_file", "test_file"}
 """Flags that may name a file or directory: a config has the whole path, to be of use from anywhere."""
 DEFAULTS = {
@@ -68,9 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     add_method_arguments(parser, DEFAULT_METHOD)
     add_training_arguments(parser)
-    parser.add_argument(
-        "--teacher", help="a trained dense model to distil from, where the method's settings ask for it"
-    )
+    add_distillation_arguments(parser)
     parser.add_argument("--output_dir", help="the run: the final checkpoint, its plan, metrics, history and config")
     parser.add_argument("--no_trim", action="store_true", help="keep the full shape; the plan lies beside it")
     parser.add_argument("--no_bench", action="store_true", help="do not time the trimmed model at the end")
@@ -93,14 +94,19 @@ def run(args: argparse.Namespace, output: Output) -> None:
             raise AttentrimError(f"--{name} is missing: give it on the command line or in --config.")
     args.method = args.method or DEFAULT_METHOD
     method = read_method(args.method, args.method_config)
-    if args.teacher and not (method and method.distills):
-        raise MethodError(
-            "--teacher is for distillation: set distill_logits or distill_hidden in --method_config too."
-        )
-    _train(args, method, config, output)
+    distillation = distillation_for(method, Distillation.from_flags(vars(args)))
+    if args.teacher and distillation is None:
+        raise MethodError("--teacher is for distillation: set --distill_logits or --distill_hidden too.")
+    _train(args, method, distillation, config, output)
 
 
-def _train(args: argparse.Namespace, method: Method | None, config: dict[str, Any], output: Output) -> None:
+def _train(
+    args: argparse.Namespace,
+    method: Method | None,
+    distillation: Distillation | None,
+    config: dict[str, Any],
+    output: Output,
+) -> None:
     from transformers import set_seed
 
     from ..recorded import CONFIG
@@ -128,14 +134,16 @@ def _train(args: argparse.Namespace, method: Method | None, config: dict[str, An
         "validation": loaded.data("validation", args.max_eval_samples),
     }
     if training.process_index == 0:
-        write_yaml(directory / CONFIG, _config_file(args, method, training, defaults))
-    bare = method is not None and not method.trains_head(taught=bool(args.teacher))
+        write_yaml(directory / CONFIG, _config_file(args, method, distillation, training, defaults))
+    dense_first = method is not None and method.dense > 0 and not args.teacher
+    bare = distillation is not None and not distillation.trains_head(dense_first)
     teacher = load_teacher(args.teacher, task, bare) if args.teacher else None
     before = {} if bare else _before(loaded, teacher, data["validation"], training)
     trainer = Trainer(
         model=loaded.model,
         args=training,
         method=method,
+        distillation=distillation,
         teacher=teacher,
         train_dataset=data["train"],
         eval_dataset=data["validation"],
@@ -215,7 +223,11 @@ def _measured(args: argparse.Namespace, trainer: Any, loaded: Any, model: Any, p
 
 
 def _config_file(
-    args: argparse.Namespace, method: Method | None, training: Any, defaults: dict[str, Any]
+    args: argparse.Namespace,
+    method: Method | None,
+    distillation: Distillation | None,
+    training: Any,
+    defaults: dict[str, Any],
 ) -> dict[str, Any]:
     """What repeats the run. Written before training, so that a run that is stopped can be told and repeated too."""
     own = {name: getattr(args, name) for name in OWN if given(getattr(args, name))}
@@ -224,6 +236,7 @@ def _config_file(
     for name in PLACES & own.keys():
         own[name] = str(Path(own[name]).resolve()) if Path(own[name]).exists() else own[name]
     settings = {"method_config": method.settings} if method else {}
+    own |= distillation.flags if distillation else {}
     return {**own, **settings, **telling_arguments(training, defaults)}
 
 

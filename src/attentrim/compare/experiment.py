@@ -76,7 +76,7 @@ def entries_of_methods(
     entries = [Entry(DENSE, {**common, "method": NO_METHOD})]
     used: set[str] = set()
     for name in wanted:
-        known = METHODS[name].setting_names()
+        known = METHODS[name].accepted_names()
         own = {}
         for key, value in settings.items():
             method, _, field = key.rpartition(".")
@@ -139,7 +139,7 @@ def _checked(entry: Entry) -> Entry:
     name, settings = entry.settings["method"], entry.settings.get("method_config") or {}
     if name == NO_METHOD:
         return Entry(entry.name, {key: value for key, value in entry.settings.items() if key != "method_config"})
-    known = METHODS[name].setting_names()
+    known = METHODS[name].accepted_names()
     for key in settings:
         if key not in known:
             raise MethodError(f"The run {entry.name!r}: {name} has no setting {key!r}.{did_you_mean(key, known)}")

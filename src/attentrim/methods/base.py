@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..distillation import FLAGS, Distillation
 from ..errors import MethodError
-from ..options import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_ALL, check_options, from_text, option
+from ..options import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    SHARE_OR_ALL,
+    check_options,
+    current_fields,
+    from_text,
+    option,
+    renamed,
+)
 from ..registry import Registry
 
 if TYPE_CHECKING:
@@ -18,6 +30,26 @@ if TYPE_CHECKING:
 METHODS: Registry[type[Method]] = Registry("method")
 TRAINING_DEFAULTS = {"num_train_epochs": 4, "learning_rate": 3e-5, "per_device_train_batch_size": 32}
 """Epochs and learning rate are those of the AutoAttention paper; no paper names a batch size."""
+REWARD_SOURCES = ("train_split", "dev", "noisy_train")
+
+
+@dataclass(frozen=True)
+class DataNeeds:
+    """What a method looks at besides the batches that the model trains on. The Trainer provides it."""
+
+    calibration: int = 0
+    """Training examples, with labels, for passes over data: the `calibration` of `attach`."""
+    holdout: float = 0.0
+    """The share of the training data to keep out of training; `evaluate` gives the metric on it."""
+    rewards: str | None = None
+    """What `held_out` draws from: the held-out share (train_split), the evaluation data (dev), or corrupted training
+    data (noisy_train)."""
+    noise: float = 0.0
+    """noisy_train: the share of tokens to replace."""
+
+    def __post_init__(self) -> None:
+        if self.rewards is not None and self.rewards not in REWARD_SOURCES:
+            raise MethodError(f"rewards must be one of {', '.join(REWARD_SOURCES)}. Got {self.rewards!r} instead.")
 
 
 @dataclass(kw_only=True)
@@ -31,23 +63,18 @@ class Method:
     searches: ClassVar[bool] = False
     """Whether it can choose a plan for a model without training the model (`attentrim plan`)."""
 
-    distill_logits: float = option(0.0, "weight of the distance to the dense model's logits in the loss", NOT_NEGATIVE)
-    distill_hidden: float = option(
-        0.0, "weight of the distance to the dense model's hidden states in the loss", NOT_NEGATIVE
-    )
-    distill_temperature: float = option(2.0, "temperature of the logits when distilling", POSITIVE)
-    distill_noise: float = option(
-        0.0, "distil on a copy of each batch in which this share of the words are other ones", SHARE
-    )
-    label_weight: float = option(
-        1.0, "weight of the labels' own loss when distilling; 0: follow the teacher alone", NOT_NEGATIVE
-    )
+    distill_logits: float | None = renamed("Distillation(logits=...)", NOT_NEGATIVE)
+    distill_hidden: float | None = renamed("Distillation(hidden=...)", NOT_NEGATIVE)
+    distill_temperature: float | None = renamed("Distillation(temperature=...)", POSITIVE)
+    distill_noise: float | None = renamed("Distillation(noise=...)", SHARE)
+    label_weight: float | None = renamed("Distillation(label_weight=...)", NOT_NEGATIVE)
 
     def __post_init__(self) -> None:
         check_options(self)
-        for name, given in (("distill_noise", self.distill_noise > 0), ("label_weight", self.label_weight != 1)):
-            if given and not self.distills:
-                raise MethodError(f"{name} is for distillation: set distill_logits or distill_hidden too.")
+        for entry in fields(self):
+            if entry.name in FLAGS and getattr(self, entry.name) is not None:
+                warnings.warn(_moved(entry), FutureWarning, stacklevel=4)
+        Distillation.from_flags(self._old_settings)  # raises where they contradict each other
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Method:
@@ -55,23 +82,31 @@ class Method:
         return cls(**from_text(cls, settings))
 
     @classmethod
+    def setting_fields(cls) -> list[Field[Any]]:
+        """The settings, with default, help text and rule."""
+        return current_fields(cls)
+
+    @classmethod
     def setting_names(cls) -> list[str]:
+        return [entry.name for entry in cls.setting_fields()]
+
+    @classmethod
+    def accepted_names(cls) -> list[str]:
+        """The settings and their old names, which still work."""
         return [entry.name for entry in fields(cls)]
 
     @property
     def settings(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.setting_names()}
 
     @property
-    def distills(self) -> bool:
-        return self.distill_logits > 0 or self.distill_hidden > 0
+    def distillation(self) -> Distillation | None:
+        """What the old settings of distillation ask for; None without them."""
+        return Distillation.from_flags(self._old_settings)
 
-    def trains_head(self, taught: bool) -> bool:
-        """Whether anything is learned about a task's answers, or of hidden states alone.
-
-        Dense steps learn from the labels unless a teacher is there from the first (`taught`).
-        """
-        return self.label_weight > 0 or self.distill_logits > 0 or (self.dense > 0 and not taught)
+    @property
+    def _old_settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in FLAGS}
 
     @property
     def training_defaults(self) -> dict[str, Any]:
@@ -84,9 +119,9 @@ class Method:
         return 0.0
 
     @property
-    def holdout(self) -> float:
-        """The share of the training data that the method wants held out, to judge by."""
-        return 0.0
+    def data(self) -> DataNeeds:
+        """The data that it needs besides the batches of the training."""
+        return DataNeeds()
 
     @property
     def reason(self) -> str:
@@ -138,12 +173,32 @@ class Method:
                 f"The method {self.name!r} learns what to remove while the model trains: use a Trainer, or "
                 f"`attentrim train`. Without training: {', '.join(able)}."
             )
+        if self.data.calibration and calibration is None:
+            raise MethodError(
+                f"{type(self).__name__} looks at data: search(model, calibration=...) takes an iterable of batches, "
+                "such as a DataLoader."
+            )
         session = self.attach(model, calibration=calibration, seed=seed)
         try:
             session.search()
             return session.plan()
         finally:
             session.detach()
+
+
+def _moved(entry: Field[Any]) -> str:
+    return (
+        f"{entry.name} is no longer a setting of a method: use Trainer(distillation={entry.metadata['renamed']}), or "
+        f"--{entry.name} on the command line (in YAML: {entry.name}, beside method_config)."
+    )
+
+
+def distillation_for(method: Method | None, distillation: Distillation | None) -> Distillation | None:
+    """The distillation of a run: what it was given, or else what the method's old settings ask for."""
+    old = method.distillation if method is not None else None
+    if old is not None and distillation is not None and old != distillation:
+        raise MethodError("Distillation is set twice: leave distill_logits and its like out of the method's settings.")
+    return distillation or old
 
 
 @dataclass(kw_only=True)

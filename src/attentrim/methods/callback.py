@@ -28,10 +28,20 @@ class MethodCallback(TrainerCallback):
     ) -> None:
         self.session.begin(state.max_steps)
 
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.session.start_step()
+
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        self.session.step(loss_scale(getattr(kwargs.get("optimizer"), "scaler", None)))
+        self.session.before_optimizer_step(loss_scale(getattr(kwargs.get("optimizer"), "scaler", None)))
+
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self.session.after_optimizer_step(kwargs.get("optimizer"))
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         checkpoint = Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"

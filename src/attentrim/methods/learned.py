@@ -15,7 +15,7 @@ from .session import average
 
 
 class LearnedGates(GateSession):
-    """One parameter a gate, trained by its own optimiser on the gradient of the task loss and of a penalty.
+    """One parameter per gate, trained on the gradient of the task loss and of a penalty.
 
     With a target, the number of closed gates climbs to it over the first part of the search (`ramp_share`); which
     gates they are stays open until the last part of training (`settle_share`), where the set is fixed and only the
@@ -29,8 +29,7 @@ class LearnedGates(GateSession):
     def __init__(self, method: LearnedMethod, model: Any, **surroundings: Any) -> None:
         super().__init__(method, model, **surroundings)
         self.generator = torch.Generator().manual_seed(self.seed)
-        self.parameters = self.initial().to(self.device).requires_grad_()
-        self.optimizer = self.make_optimizer([self.parameters])
+        self.parameters = self.initial().to(self.device)
         self.open = self.hard()
 
     # What a method defines
@@ -39,19 +38,20 @@ class LearnedGates(GateSession):
         """The parameters at the start, [gates]."""
         raise NotImplementedError
 
-    def make_optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
-        raise NotImplementedError
-
     def hard(self) -> Tensor:
         """The binary gates that the parameters stand for."""
         raise NotImplementedError
 
-    def penalty_gradient(self) -> Tensor:
-        """The gradient, in the parameters, of what open gates add to the loss."""
+    def take_gradient(self) -> Tensor | None:
+        """The gradient of the task loss that this step has collected, to be changed at will; the next starts anew."""
         raise NotImplementedError
 
-    def project(self, closed: int) -> None:
-        """Shift all parameters together, so that `closed` gates are closed. Their order stays."""
+    def learn(self, gradient: Tensor) -> None:
+        """Move the parameters by the gradient of the task loss and by that of the penalty."""
+        raise NotImplementedError
+
+    def project(self, closed: int) -> Tensor:
+        """Shift all parameters together, so that `closed` gates are closed; the gates in rising order, as indices."""
         raise NotImplementedError
 
     # The life of a session
@@ -69,43 +69,43 @@ class LearnedGates(GateSession):
 
     @property
     def is_fixed(self) -> bool:
-        return self.fixed_from is not None and self.taken >= self.fixed_from
+        return self.fixed_from is not None and self.steps_done >= self.fixed_from
 
     @property
     def settled(self) -> bool:
         return not self.is_dense and (self.method.target_sparsity is None or self.is_fixed)
 
-    def arm(self, training: bool) -> None:
-        if self.parameters.device != self.device:
-            self.parameters.data = self.parameters.to(self.device)
-        if self.method.target_sparsity is not None and self.steps is None and training:
-            raise MethodError(
-                f"A {type(self.method).__name__} with a target works to a schedule: say how many optimiser steps "
-                "there will be, attach(model, steps=...)."
-            )
-        super().arm(training)
+    def start_step(self) -> None:
+        super().start_step()
+        self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        if self.method.target_sparsity is not None:
+            self.require_steps()
+
+    def move(self, device: torch.device) -> None:
+        super().move(device)
+        self.parameters.data = self.parameters.to(device)
 
     @torch.no_grad()
-    def step(self, scale: float = 1.0) -> None:
-        gradient = self.parameters.grad
+    def before_optimizer_step(self, scale: float = 1.0) -> None:
+        self._check_schedule()
+        gradient = self.take_gradient()
         if gradient is not None and not self.is_dense and not self.is_fixed:
             average(gradient)
             if scale != 1.0:
                 # float16: a step whose gradients overflowed is skipped for the weights, and for the gates too
                 gradient.div_(scale).masked_fill_(~gradient.isfinite().all(), 0.0)
-            # the penalty is added here, once a step, however many batches were accumulated
-            gradient.add_(self.penalty_gradient())
-            self.optimizer.step()
+            # the penalty is added here, once per step, however many batches were accumulated
+            self.learn(gradient)
             if self.method.target_sparsity is None:
                 self.open = self.hard()
             else:
-                closed = self.closed_at(self.taken + 1)
-                self.project(closed)
-                self.close_lowest(closed)
-        self.parameters.grad = None
-        if self.fixed_from is not None and self.taken + 1 == self.fixed_from:
+                closed = self.closed_at(self.steps_done + 1)
+                self.close(self.project(closed)[:closed])
+        if self.fixed_from is not None and self.steps_done + 1 == self.fixed_from:
             self.fix()
-        super().step(scale)
+        super().before_optimizer_step(scale)
 
     def closed_at(self, step: int) -> int:
         """How many gates a target asks to be closed after a step."""
@@ -115,18 +115,16 @@ class LearnedGates(GateSession):
         progress = (step - self.dense_until) / (search * self.method.ramp_share)
         return round(self.removals(self.method.target_sparsity) * min(progress, 1.0))
 
-    def close_lowest(self, count: int) -> None:
-        self.close(self.parameters.detach().argsort(stable=True)[:count])
-
     def fix(self) -> None:
         """From here on just the gates that the target asks for are closed, and stay so."""
         assert self.method.target_sparsity is not None
-        self.close_lowest(self.removals(self.method.target_sparsity))
+        order = self.parameters.detach().argsort(stable=True)
+        self.close(order[: self.removals(self.method.target_sparsity)])
 
     def finish(self) -> None:
         if self.method.target_sparsity is not None and not self.is_fixed:
             self.fix()
-            self.history.note(self.taken, self.open)
+            self.history.note(self.steps_done, self.open)
         super().finish()
 
     def explain_all_closed(self, step: int) -> str:
@@ -137,21 +135,19 @@ class LearnedGates(GateSession):
             f"{self.method.gate_lr:g}), or set target_sparsity."
         )
 
-    # What it has to say
+    # What it knows
 
     def record(self) -> dict[str, Any]:
-        return {**super().record(), "gate_parameters": self.by_site(self.parameters.detach())}
+        return {**super().record(), "gate_parameters": self.units.by_site(self.parameters.detach())}
 
     def state_dict(self) -> dict[str, Any]:
         return {
             **super().state_dict(),
             "parameters": self.parameters.detach().cpu().clone(),
-            "optimizer": self.optimizer.state_dict(),
             "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.parameters.data = state["parameters"].to(self.device, copy=True)
-        self.optimizer.load_state_dict(state["optimizer"])
         self.generator.set_state(state["generator"])

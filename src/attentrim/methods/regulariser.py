@@ -21,26 +21,26 @@ class RegulariserSession(Session):
         super().__init__(method, model, **surroundings)
         self.sites = [site for site in self.control.sites if site.heads]
 
-    def arm(self, training: bool) -> None:
+    def before_forward(self, training: bool) -> None:
         self.control.clear()
         if training:
             self.draw()
 
     def draw(self) -> None:
-        """Ask of the sites what this forward is to leave out; nothing where nothing is to be dropped."""
+        """Set what this forward leaves out; nothing where nothing is to be dropped."""
         raise NotImplementedError
 
     @property
     def progress(self) -> float:
         """How far training has come, from 0 to 1."""
-        return min(self.taken / self.steps, 1.0) if self.steps else 0.0
+        return min(self.steps_done / self.steps, 1.0) if self.steps else 0.0
 
     def finish(self) -> None:
         self.control.clear()
 
 
 def bernoulli(keep: float) -> Callable[[Tensor], Tensor]:
-    """Makes masks in which each (query, key) pair of each head is kept with this chance."""
+    """Makes masks in which each (query, key) pair of each head is kept with this probability."""
 
     def draw(allowed: Tensor) -> Tensor:
         return torch.rand(allowed.shape, device=allowed.device) < keep

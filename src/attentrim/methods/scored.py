@@ -12,12 +12,12 @@ from .gates import GateSession
 
 
 class ScoredGates(GateSession):
-    """Closes heads at set steps. What it closes stays closed; the weights go on learning without it."""
+    """Closes gates at the start of set steps. What it closes stays closed; the weights go on learning without it."""
 
     pruned = 0
     """How many gates are closed."""
     judged: Tensor | None = None
-    """The scores that the last choice went by, one a gate; None where it went by none."""
+    """The scores that the last choice went by, one per gate; None where it went by none."""
 
     def choose(self, count: int) -> Tensor:
         """The gates to close, `count` in all, as indices."""
@@ -27,23 +27,24 @@ class ScoredGates(GateSession):
     def target(self) -> int:
         return self.removals(self.method.target_sparsity or 0.0)
 
-    def search(self) -> None:
-        self.prune(self.target)
-
-    def prune(self, count: int) -> None:
-        self.close(self.choose(count))
-        self.history.note(self.taken, self.open)
-        self.pruned = count
-
     def due(self) -> int:
         """How many gates must be closed by now."""
         return 0 if self.is_dense else self.target
 
-    def arm(self, training: bool) -> None:
-        # just before the forward, and not in step(): the weights of the last step are in by then
-        if training and self.pruned < self.due():
-            self.prune(self.due())
-        super().arm(training)
+    def start_step(self) -> None:
+        super().start_step()
+        due = self.due()
+        if self.pruned < due:
+            self.prune(due)
+
+    def prune(self, count: int) -> None:
+        self.close(self.choose(count))
+        self.history.note(self.steps_done, self.open)
+        self.pruned = count
+        self.before_forward(training=False)
+
+    def search(self) -> None:
+        self.prune(self.target)
 
     @property
     def settled(self) -> bool:
@@ -56,7 +57,8 @@ class ScoredGates(GateSession):
         super().finish()
 
     def record(self) -> dict[str, Any]:
-        return super().record() if self.judged is None else {**super().record(), "scores": self.by_site(self.judged)}
+        scores = {} if self.judged is None else {"scores": self.units.by_site(self.judged)}
+        return {**super().record(), **scores}
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "judged": self.judged}

@@ -1,4 +1,4 @@
-"""A method at work on one model. The trainer, its callback and hand-written loops all drive this."""
+"""A method at work on one model. The Trainer, its callback and hand-written loops all drive this."""
 
 from __future__ import annotations
 
@@ -19,7 +19,16 @@ STATE_FILE = "attentrim_method.pt"
 
 
 class Session:
-    """Holds what a method learns and knows how far training has come. Made by `method.attach(model)`."""
+    """Holds what a method learns and knows how far training has come. Made by `method.attach(model)`.
+
+    The life of a step has named moments. `follow(optimizer)` or a callback calls them, in this order:
+
+        start_step()              the weights of the last step are in: look at data, choose, decide
+        before_forward(training)  before each forward: set gates and masks, nothing else
+        run_batch(run, inputs)    forward and backward of one training batch
+        before_optimizer_step()   gradients are there: the method takes its own step
+        after_optimizer_step()    the weights are updated
+    """
 
     def __init__(
         self,
@@ -38,33 +47,38 @@ class Session:
         self.seed = seed
         self.control = Control(model)
         self.model = self.control.model
-        self.taken = 0
-        """Optimiser steps finished."""
+        self.steps_done = 0
         self.steps: int | None = None
+        """Of the whole training, once it is known."""
         self.shows_progress = True
-        self._busy = False
-        self.control.before_forward(self._before_forward)
+        self.control.before_forward(lambda training: self.before_forward(training))
 
     # The life of a session
 
     def begin(self, steps: int) -> None:
-        """Training will take this many optimiser steps."""
+        """Training will take this many optimiser steps. Light: a resumed run calls it, and then `load`."""
         if steps < 1:
             raise MethodError(f"The number of steps must be 1 or more. Got {steps} instead.")
         self.steps = steps
 
-    def arm(self, training: bool) -> None:
-        """Set what the next forward is to use. Called before every forward."""
+    def start_step(self) -> None:
+        """Before the first forward of an optimiser step, the weights of the last step being in.
 
-    def play(self, run: Callable[[], Any], inputs: Mapping[str, Any]) -> Any:
+        The moment for all heavy work: passes over data, choices, evaluations. A second call changes nothing.
+        """
+
+    def before_forward(self, training: bool) -> None:
+        """Before every forward of the model, in training or not: set the gates and masks that it is to use."""
+
+    def run_batch(self, run: Callable[[], Any], inputs: Mapping[str, Any]) -> Any:
         """Have `run` do the forward and backward of a training batch. A method may have it done again, later."""
         return run()
 
-    def step(self, scale: float = 1.0) -> None:
-        """One step of the method, after backward. `scale` is what a loss scaler multiplied the loss by."""
-        self.taken += 1
+    def before_optimizer_step(self, scale: float = 1.0) -> None:
+        """After backward: a step of the method's own. `scale` is what a loss scaler multiplied the loss by."""
+        self.steps_done += 1
 
-    def after_step(self, optimizer: Any, clip: Callable[[], Any]) -> None:
+    def after_optimizer_step(self, optimizer: Any, clip: Callable[[], Any] | None = None) -> None:
         """The optimiser has taken its step. `clip` clips the gradients as the training loop does."""
 
     def finish(self) -> None:
@@ -78,12 +92,21 @@ class Session:
         """Leave the model as it was found."""
         self.control.detach()
 
-    # What it has to say
+    # What it knows
 
     @property
     def device(self) -> torch.device:
         parameter: torch.Tensor = next(self.model.parameters())
         return parameter.device
+
+    def require_steps(self) -> int:
+        """The number of steps, for what works to a schedule; raises while it is not known."""
+        if self.steps is None:
+            raise MethodError(
+                f"{type(self.method).__name__} works to a schedule: say how many optimiser steps there will be, "
+                "attach(model, steps=...)."
+            )
+        return self.steps
 
     def check(self) -> None:
         """Raise if the run has gone wrong."""
@@ -100,19 +123,25 @@ class Session:
 
     def plan(self) -> Plan:
         """What to remove, as things stand."""
-        return self.planned({})
+        return self.planned()
 
-    def planned(self, heads: Mapping[int, Iterable[int]], uniform: Iterable[int] = (), **more: Any) -> Plan:
-        made_by = {"method": self.method.name, "settings": self.method.settings, "seed": self.seed, "step": self.taken}
-        removed = {index: tuple(gone) for index, gone in heads.items()}
-        return Plan.of(self.model, heads=removed, uniform=sorted(uniform), made_by={**made_by, **more})
+    def planned(self, more: Mapping[str, Any] | None = None, **removed: Any) -> Plan:
+        """A plan that removes this, by kind of structure; `more` is said of how it was made."""
+        made_by = {
+            "method": self.method.name,
+            "settings": self.method.settings,
+            "seed": self.seed,
+            "step": self.steps_done,
+            "reason": self.method.reason,
+        }
+        return Plan.of(self.model, made_by={**made_by, **(more or {})}, **removed)
 
     def metrics(self) -> dict[str, float]:
         """Numbers for the log."""
         return {}
 
     def record(self) -> dict[str, Any]:
-        """What one line of the run's history tells beyond the numbers of the log."""
+        """What one line of the run's history has beyond the numbers of the log."""
         return {}
 
     def remarks(self) -> list[str]:
@@ -135,11 +164,19 @@ class Session:
     def follow(self, optimizer: Any, scaler: Any = None) -> None:
         """Take a step of the method with every step of `optimizer` (a torch optimiser, bare or from accelerate).
 
-        A loss that is scaled by a `GradScaler` of your own needs that scaler here; accelerate's is found.
+        Starts the first step at once, and each further one when the step before it is done. A loss that is scaled by
+        a `GradScaler` of your own needs that scaler here; accelerate's is found.
         """
         scaler = scaler or getattr(optimizer, "scaler", None)
         inner = getattr(optimizer, "optimizer", optimizer)
-        inner.register_step_pre_hook(lambda *_: self.step(loss_scale(scaler)))
+        inner.register_step_pre_hook(lambda *_: self.before_optimizer_step(loss_scale(scaler)))
+        inner.register_step_post_hook(lambda *_: self._end_followed_step(optimizer))
+        self.start_step()
+
+    def _end_followed_step(self, optimizer: Any) -> None:
+        self.after_optimizer_step(optimizer)
+        if self.steps is None or self.steps_done < self.steps:
+            self.start_step()
 
     def callback(self) -> Any:
         """For the `callbacks` of a transformers Trainer."""
@@ -148,12 +185,13 @@ class Session:
         return MethodCallback(self)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"method": self.method.name, "taken": self.taken}
+        return {"method": self.method.name, "steps_done": self.steps_done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state["method"] != self.method.name:
             raise MethodError(f"This checkpoint was made by {state['method']!r}; the method is {self.method.name!r}.")
-        self.taken = state["taken"]
+        # version 0.1 wrote "taken"
+        self.steps_done = state["steps_done"] if "steps_done" in state else state["taken"]
 
     def save(self, directory: str | Path) -> None:
         """Write the state to go on from, and the plan as things stand, into a checkpoint."""
@@ -165,16 +203,6 @@ class Session:
         if not path.is_file():
             raise MethodError(f"Cannot go on from {directory}: it holds no {STATE_FILE}.")
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-
-    def _before_forward(self, training: bool) -> None:
-        """Forwards that `arm` itself runs (to score heads, say) set their own gates."""
-        if self._busy:
-            return
-        self._busy = True
-        try:
-            self.arm(training)
-        finally:
-            self._busy = False
 
 
 def loss_scale(scaler: Any) -> float:

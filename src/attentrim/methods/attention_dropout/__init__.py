@@ -19,7 +19,7 @@ class AttentionDropout(Regulariser):
     summary: ClassVar[str] = "Bernoulli dropout of (query, key) pairs, on attention weights or on scores"
     paper: ClassVar[str] = "the 'Vanilla' of AttendOut, eq. 2 and 3"
 
-    p: float = option(0.1, "chance of each pair to be dropped", SHARE)
+    p: float = option(0.1, "probability of dropping each pair", SHARE)
     on: str = option("weights", "weights: after the softmax; scores: before it", one_of(("weights", "scores")))
     rescale: bool = option(False, "weights only: divide what is kept by 1 - p")
 

@@ -19,7 +19,7 @@ class AttentionLayerDrop(Regulariser):
     summary: ClassVar[str] = "makes the attention of whole sites uniform at random while training"
     paper: ClassVar[str] = "the 'Attn.LayerDrop' of AttendOut, eq. 4"
 
-    p: float = option(0.2, "chance of each site to turn uniform, drawn once a forward", SHARE)
+    p: float = option(0.2, "probability of making each site uniform, drawn once per forward", SHARE)
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from .session import AttentionLayerDropSession

@@ -1,4 +1,4 @@
-"""AutoAttention: one binary gate a head, learned with the weights through a straight-through estimator."""
+"""AutoAttention: one binary gate per head, learned with the weights through a straight-through estimator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ...errors import MethodError
 from ...options import AT_LEAST_ONE, SHARE, one_of, option
-from ..base import METHODS, LearnedMethod
+from ..base import METHODS, DataNeeds, LearnedMethod
 
 __all__ = ["AutoAttention"]
 
@@ -20,7 +20,7 @@ class AutoAttention(LearnedMethod):
     """Learn which heads to close while fine-tuning: by the penalty alone, to a target, or within a budget."""
 
     name: ClassVar[str] = "autoattention"
-    summary: ClassVar[str] = "one binary gate a head, trained with the weights through a straight-through estimator"
+    summary: ClassVar[str] = "one binary gate per head, trained with the weights through a straight-through estimator"
     paper: ClassVar[str] = "AutoAttention: Automatic Attention Head Selection Through Differentiable Pruning"
 
     preset: str = option(
@@ -54,8 +54,8 @@ class AutoAttention(LearnedMethod):
         return 0.5 if self.preset == "paper" or self.max_drop is not None else 0.0
 
     @property
-    def holdout(self) -> float:
-        return 0.0 if self.max_drop is None else self.holdout_share
+    def data(self) -> DataNeeds:
+        return DataNeeds(holdout=0.0 if self.max_drop is None else self.holdout_share)
 
     @property
     def reason(self) -> str:

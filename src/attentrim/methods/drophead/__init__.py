@@ -19,7 +19,7 @@ class DropHead(Regulariser):
     summary: ClassVar[str] = "drops whole heads at random by a V-shaped schedule, and rescales the others"
     paper: ClassVar[str] = "Zhou et al. 2020, Scheduled DropHead: A Regularization Method for Transformer Models"
 
-    p: float = option(0.2, "chance of each head to be dropped, at its highest", SHARE)
+    p: float = option(0.2, "highest probability of dropping each head", SHARE)
     schedule: str = option(
         "v",
         "v: from p down to 0 in the middle of training and up again; constant: p throughout",

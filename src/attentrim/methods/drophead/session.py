@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from ...errors import MethodError
 from ..regulariser import RegulariserSession
 from . import DropHead
 
@@ -14,11 +13,10 @@ class DropHeadSession(RegulariserSession):
 
     @property
     def chance(self) -> float:
-        """The chance of a head to be dropped now."""
+        """The probability of dropping a head now."""
         if self.method.schedule == "constant":
             return self.method.p
-        if self.steps is None:
-            raise MethodError("DropHead's schedule needs to know the number of steps: attach(model, steps=...).")
+        self.require_steps()
         return self.method.p * abs(1 - 2 * self.progress)
 
     def draw(self) -> None:

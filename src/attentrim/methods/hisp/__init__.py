@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...options import AT_LEAST_ONE, option
-from ..base import METHODS, ScoringMethod
+from ..base import METHODS, DataNeeds, ScoringMethod
 
 __all__ = ["HISP"]
 
@@ -29,6 +29,10 @@ class HISP(ScoringMethod):
     def dense(self) -> float:
         """Gradients say something once the model has learned its task."""
         return 0.5 if self.dense_share is None else self.dense_share
+
+    @property
+    def data(self) -> DataNeeds:
+        return DataNeeds(calibration=self.calibration_samples)
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from .session import HISPSession

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...errors import MethodError
+from ...modes import evaluating
 from ..scored import ScoredGates, lowest
 from ..session import average
 from . import HISP
@@ -23,10 +24,8 @@ class HISPSession(ScoredGates):
     def due(self) -> int:
         if self.is_dense or self.method.rounds == 1:
             return super().due()
-        if self.steps is None:
-            raise MethodError("HISP in rounds works to a schedule: attach(model, steps=...).")
-        span = max(1.0, LAST_ROUND * self.steps - self.dense_until)
-        held = 1 + int((self.taken - self.dense_until) / span * (self.method.rounds - 1))
+        span = max(1.0, LAST_ROUND * self.require_steps() - self.dense_until)
+        held = 1 + int((self.steps_done - self.dense_until) / span * (self.method.rounds - 1))
         return round(self.target * min(held, self.method.rounds) / self.method.rounds)
 
     def choose(self, count: int) -> Tensor:
@@ -35,13 +34,12 @@ class HISPSession(ScoredGates):
 
     def scores(self) -> Tensor:
         """The mean over samples of |dL/dgate|, with gates as they are; each site divided by its l2 norm."""
-        importance = self.importance()
-        parts = [part / part.norm().clamp_min(torch.finfo(part.dtype).tiny) for part in importance.split(self.sizes)]
-        return torch.cat(parts)
+        parts = self.importance().split(self.units.sizes)
+        return torch.cat([part / part.norm().clamp_min(torch.finfo(part.dtype).tiny) for part in parts])
 
     def importance(self) -> Tensor:
         totals = torch.zeros(self.count + 1, device=self.device)
-        with self.looking():
+        with evaluating(self.model), torch.enable_grad():
             for batch in self.batches():
                 gradients = self._gradients(batch)
                 totals[:-1] += gradients.abs().sum(0)
@@ -57,12 +55,12 @@ class HISPSession(ScoredGates):
         """dL/dgate for each sample, [batch, gates]."""
         rows, samples = _rows(batch), _samples(batch)
         gates = self.open.expand(rows, -1).clone().requires_grad_()
-        self.set(gates)
-        loss = self.model(**batch).loss
-        if loss is None:
-            raise MethodError("HISP ranks heads by the loss: the calibration batches must have labels.")
-        (gradients,) = torch.autograd.grad(loss, gates)
-        # the loss is a mean over the batch; where a sample has several rows (one a choice), they count together
+        with self.gates_set(gates):
+            loss = self.model(**batch).loss
+            if loss is None:
+                raise MethodError("HISP ranks heads by the loss: the calibration batches must have labels.")
+            (gradients,) = torch.autograd.grad(loss, gates)
+        # the loss is a mean over the batch; where a sample has several rows (one per choice), they count together
         return gradients.float().view(samples, -1, self.count).sum(1) * samples
 
 

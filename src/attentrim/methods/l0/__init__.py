@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...options import AT_LEAST_ONE, NOT_NEGATIVE, option
-from ..base import METHODS, LearnedMethod
+from ..base import METHODS, DataNeeds, LearnedMethod
 
 __all__ = ["L0"]
 
@@ -27,7 +27,7 @@ class L0(LearnedMethod):
         NOT_NEGATIVE,
     )
     gate_lr: float = option(0.05, "learning rate of the gates' own optimiser (Adam)", NOT_NEGATIVE)
-    initial_logit: float = option(2.5, "where the gates' parameters start; 2.5 is open with a chance of 0.71")
+    initial_logit: float = option(2.5, "where the gates' parameters start; 2.5 is open with probability 0.71")
     calibration_samples: int = option(
         512, "training examples on which the gap between sampled and binary gates is measured", AT_LEAST_ONE
     )
@@ -39,6 +39,10 @@ class L0(LearnedMethod):
         if self.penalty is not None:
             return self.penalty
         return 3e-4 if self.target_sparsity is None else 1e-3
+
+    @property
+    def data(self) -> DataNeeds:
+        return DataNeeds(calibration=self.calibration_samples)
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from .session import L0Session

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...modes import evaluating
 from ..learned import LearnedGates
 from ..session import average
 from . import L0
@@ -37,13 +38,12 @@ class L0Session(LearnedGates):
 
     def __init__(self, method: L0, model: Any, **surroundings: Any) -> None:
         super().__init__(method, model, **surroundings)
+        self.parameters.requires_grad_()
+        self.optimizer = torch.optim.Adam([self.parameters], lr=method.gate_lr)
         self.gap: dict[str, float] = {}
 
     def initial(self) -> Tensor:
         return torch.full((self.count,), self.method.initial_logit)
-
-    def make_optimizer(self, parameters: list[Tensor]) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=self.method.gate_lr)
 
     def hard(self) -> Tensor:
         """Whichever of P(g = 0) and P(g = 1) is larger."""
@@ -52,7 +52,7 @@ class L0Session(LearnedGates):
 
     def sample(self) -> Tensor:
         noise = torch.rand(self.count, generator=self.generator).clamp_(1e-6, 1 - 1e-6)
-        return hard_concrete(self.parameters, noise.to(self.device))
+        return hard_concrete(self.parameters, noise.to(self.device, non_blocking=True))
 
     def training_gates(self) -> Tensor:
         return self.open if self.is_fixed else self.sample()
@@ -62,8 +62,17 @@ class L0Session(LearnedGates):
         closed = chance_closed(self.parameters)
         return self.method.pressure * closed * (1 - closed)
 
+    def take_gradient(self) -> Tensor | None:
+        gradient, self.parameters.grad = self.parameters.grad, None
+        return gradient
+
+    def learn(self, gradient: Tensor) -> None:
+        self.parameters.grad = gradient.add_(self.penalty_gradient())
+        self.optimizer.step()
+        self.parameters.grad = None
+
     @torch.no_grad()
-    def project(self, closed: int) -> None:
+    def project(self, closed: int) -> Tensor:
         """The common shift at which the expected number of open gates is what the target leaves.
 
         Found by three rounds over a grid: one tensor operation each, where a bisection would be a chain of forty.
@@ -77,40 +86,44 @@ class L0Session(LearnedGates):
             shift = shifts[(expected - wanted).abs().argmin()]
             reach /= 64
         self.parameters += shift
+        return self.parameters.argsort(stable=True)
 
-    def fix(self) -> None:
-        super().fix()
-        self.measure_gap()
+    def start_step(self) -> None:
+        super().start_step()
+        if self.is_fixed and not self.gap:
+            self.measure_gap()
 
     def finish(self) -> None:
-        if self.method.target_sparsity is None:
-            self.measure_gap()
         super().finish()
+        if not self.gap:
+            self.measure_gap()
 
     def measure_gap(self, draws: int = 4) -> None:
         """Mean loss on the calibration data under sampled gates, as trained, and under binary ones, as tested."""
         if self.calibration is None:
             return
         totals = torch.zeros(3, device=self.device)
-        with self.looking(), torch.no_grad():
+        with evaluating(self.model), torch.no_grad():
             for batch in self.batches():
-                self.set(self.open)
-                binary = self.model(**batch).loss
-                sampled = torch.zeros_like(binary)
-                for _ in range(draws):
-                    self.set(self.sample())
-                    sampled = sampled + self.model(**batch).loss / draws
+                binary = self._loss_under(self.open, batch)
+                sampled = torch.stack([self._loss_under(self.sample(), batch) for _ in range(draws)]).mean()
                 totals += torch.stack([sampled, binary, torch.ones_like(binary)]).float()
         sampled, binary = (average(totals)[:2] / totals[2]).tolist()
         self.gap = {"sampled_loss": sampled, "binary_loss": binary, "sampled_binary_gap": binary - sampled}
+
+    def _loss_under(self, gates: Tensor, batch: Mapping[str, Any]) -> Tensor:
+        with self.gates_set(gates):
+            loss: Tensor = self.model(**batch).loss
+        return loss
 
     def metrics(self) -> dict[str, float]:
         expected = float((1 - chance_closed(self.parameters.detach())).sum())
         return {**super().metrics(), "gates_expected_open": expected, **self.gap}
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "gap": self.gap}
+        return {**super().state_dict(), "optimizer": self.optimizer.state_dict(), "gap": self.gap}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self.optimizer.load_state_dict(state["optimizer"])
         self.gap = dict(state["gap"])

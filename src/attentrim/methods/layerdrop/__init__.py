@@ -19,7 +19,7 @@ class LayerDrop(Regulariser):
     summary: ClassVar[str] = "skips whole layers at random while training"
     paper: ClassVar[str] = "Fan et al. 2020, Reducing Transformer Depth on Demand with Structured Dropout"
 
-    p: float = option(0.2, "chance of each layer to be skipped, drawn once a forward", SHARE)
+    p: float = option(0.2, "probability of skipping each layer, drawn once per forward", SHARE)
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from .session import LayerDropSession

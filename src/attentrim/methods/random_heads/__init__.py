@@ -1,4 +1,4 @@
-"""Random: heads drawn by lot, the baseline that every choice must beat."""
+"""Random: heads chosen at random, the baseline that every choice must beat."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["RandomHeads"]
 
 @dataclass(kw_only=True)
 class RandomHeads(ScoringMethod):
-    """Close heads drawn by lot, then fine-tune without them."""
+    """Close heads at random, then fine-tune without them."""
 
     name: ClassVar[str] = "random-heads"
-    summary: ClassVar[str] = "heads drawn by lot: the baseline that every choice must beat"
-    chosen_by: ClassVar[str] = "that were drawn by lot"
+    summary: ClassVar[str] = "heads chosen at random: the baseline that every choice must beat"
+    chosen_by: ClassVar[str] = "that were chosen at random"
     paper: ClassVar[str] = "the 'Random' of AutoAttention, Table 1"
 
     def session(self, model: Any, **surroundings: Any) -> Any:

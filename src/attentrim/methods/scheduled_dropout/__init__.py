@@ -1,4 +1,4 @@
-"""Scheduled dropout: score dropout whose chance changes over training, site by site."""
+"""Scheduled dropout: score dropout whose rate changes over training, site by site."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fitting import fitted_curves
 __all__ = ["ScheduledDropout"]
 
 Curve = list[tuple[float, float]]
-"""(progress from 0 to 1, chance) in rising order: linear in between."""
+"""(progress from 0 to 1, drop probability) in rising order: linear in between."""
 
 
 @dataclass(kw_only=True)
@@ -27,7 +27,7 @@ class ScheduledDropout(Regulariser):
 
     curves: str = option(
         "[[0, 0.6], [1, 0]]",
-        "JSON: one curve of [progress, chance] points for all sites, or a list of curves, one a site",
+        "JSON: one curve of [progress, drop probability] points for all sites, or a list of curves, one per site",
     )
 
     fitted_to: str | None = option(
@@ -41,7 +41,7 @@ class ScheduledDropout(Regulariser):
         self.parsed()
 
     def parsed(self) -> list[Curve]:
-        """The curves: one for all sites, or one a site."""
+        """The curves: one for all sites, or one per site."""
         try:
             data = json.loads(self.curves)
             several = data if isinstance(data[0][0], list) else [data]
@@ -57,7 +57,7 @@ class ScheduledDropout(Regulariser):
             rising = places == sorted(set(places)) and places[0] >= 0 and places[-1] <= 1
             if not rising or not all(0 <= chance < 1 for chance in chances):
                 raise MethodError(
-                    "A curve of ScheduledDropout has progress rising within [0, 1] and chances in [0, 1). "
+                    "A curve of ScheduledDropout has progress rising within [0, 1] and probabilities in [0, 1). "
                     f"Got {[list(point) for point in curve]} instead."
                 )
         return curves

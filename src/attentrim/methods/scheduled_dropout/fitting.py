@@ -13,7 +13,7 @@ HIGHEST = 0.99
 
 
 def fitted_curves(run: str | Path, points: int = POINTS) -> list[list[list[float]]]:
-    """One curve a site: the piecewise linear one nearest, in the least squares, to the recorded drop rates."""
+    """One curve per site: the piecewise linear one nearest, in the least squares, to the recorded drop rates."""
     import numpy
 
     steps, rates = _recorded(Path(run))

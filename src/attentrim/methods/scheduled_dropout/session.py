@@ -20,18 +20,17 @@ class ScheduledDropoutSession(RegulariserSession):
             self.detach()
             raise MethodError(
                 f"ScheduledDropout has {len(curves)} curves; this model has {len(self.sites)} sites: give one for "
-                "all, or one a site."
+                "all, or one per site."
             )
         self.curves = curves * len(self.sites) if len(curves) == 1 else curves
 
     @property
     def chances(self) -> list[float]:
-        """The chance of a pair to be dropped now, site by site."""
+        """The probability of dropping a pair now, site by site."""
         return [value_at(curve, self.progress) for curve in self.curves]
 
     def draw(self) -> None:
-        if self.steps is None:
-            raise MethodError("ScheduledDropout needs to know the number of steps: attach(model, steps=...).")
+        self.require_steps()
         for site, chance in zip(self.sites, self.chances, strict=True):
             if chance:
                 self.control.set_score_mask(site.index, bernoulli(1 - chance))

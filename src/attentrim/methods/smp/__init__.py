@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...options import AT_LEAST_ONE, POSITIVE, Rule, option
-from ..base import METHODS, ScoringMethod
+from ..base import METHODS, DataNeeds, ScoringMethod
 
 __all__ = ["SMP"]
 
@@ -31,6 +31,10 @@ class SMP(ScoringMethod):
     base_width: int = option(4, "channels of the scorer's first convolution", AT_LEAST_ONE)
     temperature: float = option(0.5, "of the repeated Gumbel-softmax that draws heads", POSITIVE)
     calibration_samples: int = option(4096, "training examples to learn from, over and over", AT_LEAST_ONE)
+
+    @property
+    def data(self) -> DataNeeds:
+        return DataNeeds(calibration=self.calibration_samples)
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from .session import SMPSession

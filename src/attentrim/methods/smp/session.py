@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from ...errors import MethodError
+from ...modes import evaluating
 from ..scored import ScoredGates, lowest
 from ..session import average
 from . import SMP
@@ -23,16 +24,16 @@ class SMPSession(ScoredGates):
     def choose(self, count: int) -> Tensor:
         self.judged = scores = self.scores()
         budgets = self.shares(scores, count)
-        parts = zip(scores.split(self.sizes), budgets, strict=True)
-        starts = [sum(self.sizes[:index]) for index in range(len(self.sizes))]
+        parts = zip(scores.split(self.units.sizes), budgets, strict=True)
+        starts = [sum(self.units.sizes[:index]) for index in range(len(self.units.sizes))]
         return torch.cat([start + lowest(part, gone) for start, (part, gone) in zip(starts, parts, strict=True)])
 
     def shares(self, scores: Tensor, count: int) -> list[int]:
         """How many gates each site loses: as even as can be, the rest where the next head matters least."""
-        gone = [count * size // self.count for size in self.sizes]
-        ordered = [part.sort().values for part in scores.split(self.sizes)]
+        gone = [count * size // self.count for size in self.units.sizes]
+        ordered = [part.sort().values for part in scores.split(self.units.sizes)]
         spread = [values.std(unbiased=False).clamp_min(1e-9) for values in ordered]
-        able = [index for index, size in enumerate(self.sizes) if gone[index] < size]
+        able = [index for index, size in enumerate(self.units.sizes) if gone[index] < size]
         able.sort(key=lambda index: float((ordered[index][gone[index]] - ordered[index].mean()) / spread[index]))
         for index in able[: count - sum(gone)]:
             gone[index] += 1
@@ -40,69 +41,76 @@ class SMPSession(ScoredGates):
 
     def scores(self) -> Tensor:
         """Train the scorer on the frozen model; the mean score of each head over the calibration data."""
-        method = self.method
-        generator = torch.Generator().manual_seed(self.seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
-            scorer = MapScorer(method.map_length, method.base_width).to(self.device)
-        optimizer = torch.optim.Adam(scorer.parameters(), lr=method.search_lr)
-        with self.looking():
-            hidden = not self.shows_progress
-            progress = tqdm(total=method.search_steps, desc="SMP: training the scorer", leave=False, disable=hidden)
-            for _, batch in zip(range(method.search_steps), self._endless(), strict=False):
-                loss = self._loss(scorer, batch, generator)
-                gradients = torch.autograd.grad(loss, list(scorer.parameters()))
-                for parameter, gradient in zip(scorer.parameters(), gradients, strict=True):
-                    parameter.grad = average(gradient)
-                optimizer.step()
-                if self.shows_progress:  # to read a number is to wait for the GPU
-                    progress.set_postfix(distance=f"{float(loss.detach()):.4f}")
-                progress.update()
-            progress.close()
+            scorer = MapScorer(self.method.map_length, self.method.base_width).to(self.device)
+        with evaluating(self.model):
+            with torch.enable_grad():
+                self._train(scorer)
             scorer.eval()
             with torch.no_grad():
                 totals = [self._scores(scorer, *self._maps(batch)[:2]) for batch in self._unlabelled()]
         return average(torch.stack(totals).mean(0))
 
-    def _loss(self, scorer: MapScorer, batch: dict[str, Any], generator: torch.Generator) -> Tensor:
+    def _train(self, scorer: MapScorer) -> None:
+        method, parameters = self.method, list(scorer.parameters())
+        generator = torch.Generator().manual_seed(self.seed)
+        optimizer = torch.optim.Adam(parameters, lr=method.search_lr)
+        hidden = not self.shows_progress
+        progress = tqdm(total=method.search_steps, desc="SMP: training the scorer", leave=False, disable=hidden)
+        for _, batch in zip(range(method.search_steps), self._endless(), strict=False):
+            loss, gradients = self._loss(scorer, batch, generator)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = average(gradient)
+            optimizer.step()
+            if self.shows_progress:  # to read a number is to wait for the GPU
+                progress.set_postfix(distance=f"{float(loss):.4f}")
+            progress.update()
+        progress.close()
+
+    def _loss(
+        self, scorer: MapScorer, batch: dict[str, Any], generator: torch.Generator
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """How far relaxed gates, drawn by the scores, move the representations; and its gradient in the scorer."""
         with torch.no_grad():
             maps, valid, before = self._maps(batch)
-        # half of the sites, drawn anew in each step, stay whole
-        whole = torch.randperm(len(self.sites), generator=generator)[: len(self.sites) // 2].tolist()
+        # half of the sites, chosen at random in each step, stay whole
+        sites = len(self.units.sites)
+        whole = torch.randperm(sites, generator=generator)[: sites // 2].tolist()
         scores = self._scores(scorer, maps, valid, whole)
         kept = 1 - self.method.target_sparsity
         gates = [
             torch.ones_like(part)
             if index in whole
             else draw(part, max(1, round(kept * len(part))), self.method.temperature, generator)
-            for index, part in enumerate(scores.split(self.sizes))
+            for index, part in enumerate(scores.split(self.units.sizes))
         ]
-        self.set(torch.cat(gates))
-        after = self._states(batch)
-        return sum(
-            (distance(b, a) for b, a in zip(_pooled(before, valid), _pooled(after, valid), strict=True)),
-            after.new_zeros(()),
-        )
+        with self.gates_set(torch.cat(gates)):
+            after = self._states(batch)
+            loss = sum(
+                (distance(b, a) for b, a in zip(_pooled(before, valid), _pooled(after, valid), strict=True)),
+                after.new_zeros(()),
+            )
+            return loss.detach(), torch.autograd.grad(loss, list(scorer.parameters()))
 
     def _maps(self, batch: dict[str, Any]) -> tuple[list[Tensor], Tensor | None, Tensor]:
         """The attention maps by site with all gates open, the valid positions, and the last hidden states."""
-        self.control.clear()
-        with self.control.recording() as recorded:
+        with self.gates_set(None), self.control.recording() as recorded:
             states = self._states(batch)
         mask = batch.get("attention_mask")
         fits = mask is not None and mask.dim() == 2 and mask.shape[1] == states.shape[1]
         valid = mask.bool() if mask is not None and fits else None
-        return [torch.stack(recorded[site.index]).mean(0) for site in self.sites], valid, states
+        return [torch.stack(recorded[site.index]).mean(0) for site in self.units.sites], valid, states
 
     def _scores(
         self, scorer: MapScorer, maps: list[Tensor], valid: Tensor | None, whole: Sequence[int] = ()
     ) -> Tensor:
-        """One score a gate: the mean over the batch, and over the heads of a group.
+        """One score per gate: the mean over the batch, and over the heads of a group.
 
         Nothing is learned from sites that stay whole; the scorer sees them for its running means.
         """
         means = []
-        for index, (site, found) in enumerate(zip(self.sites, maps, strict=True)):
+        for index, (site, found) in enumerate(zip(self.units.sites, maps, strict=True)):
             with torch.set_grad_enabled(torch.is_grad_enabled() and index not in whole):
                 fitted = fit(found.float(), valid, self.method.map_length)
                 scores = scorer(fitted.flatten(0, 1)).view(fitted.shape[:2]).mean(0)

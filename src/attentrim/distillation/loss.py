@@ -1,4 +1,4 @@
-"""How far a model's answers are from its teacher's, as a loss."""
+"""The loss of a model that has a teacher, and how far its outputs are from the teacher's."""
 
 from __future__ import annotations
 
@@ -8,11 +8,49 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .errors import MethodError
+from ..errors import MethodError
+from ..noise import corrupted
+from . import IGNORED, Distillation
 
-IGNORED = -100
 LEAST = 1e-6
 """Of a teacher's squares, so that nothing is divided by zero."""
+
+
+def loss_with_teacher(
+    distillation: Distillation,
+    label_loss: Tensor,
+    output: Any,
+    *,
+    model: nn.Module,
+    teacher: nn.Module,
+    inputs: Mapping[str, Any],
+    special_ids: Sequence[int] = (),
+    batches: int = 1,
+) -> Tensor:
+    """The labels' loss times its weight, plus the distance to the teacher.
+
+    Args:
+        label_loss: Of the labels, on the batch as it is.
+        output: What the model gave for the batch, with `outputs_needed`.
+        special_ids: Tokens that stay where inputs are corrupted.
+        batches: How many batches of a step the label loss is a share of; the distance is divided by it.
+    """
+    needed = distillation.outputs_needed
+    if distillation.noise:
+        inputs = corrupted(inputs, distillation.noise, special_ids)
+        output = model(**inputs, **needed)
+    with torch.no_grad():
+        # labels too: an encoder-decoder makes its decoder's inputs from them
+        teacher_output = teacher(**inputs, **needed)
+    distance = distillation_loss(
+        output,
+        teacher_output,
+        inputs,
+        logits=distillation.logits,
+        hidden=distillation.hidden,
+        temperature=distillation.temperature,
+    )
+    return distillation.label_weight * label_loss + (distance if batches == 1 else distance / batches)
 
 
 def distillation_loss(

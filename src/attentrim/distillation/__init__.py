@@ -1,0 +1,81 @@
+"""Distillation: a model learns from a teacher's outputs, beside the labels or in their place. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ..errors import MethodError
+from ..options import NOT_NEGATIVE, POSITIVE, SHARE, check_options, option
+
+__all__ = ["FLAGS", "IGNORED", "Distillation", "flag_help"]
+
+IGNORED = -100
+"""The label of positions that have none."""
+FLAGS = {
+    "distill_logits": "logits",
+    "distill_hidden": "hidden",
+    "distill_temperature": "temperature",
+    "distill_noise": "noise",
+    "label_weight": "label_weight",
+}
+"""The settings by their names on the command line and in YAML, where nothing else says what they belong to."""
+
+
+@dataclass(kw_only=True)
+class Distillation:
+    """How much to learn from a teacher. Works with any method and with none.
+
+    trainer = attentrim.Trainer(model=model, teacher=teacher, distillation=attentrim.Distillation(logits=1.0), ...)
+    """
+
+    logits: float = option(0.0, "weight of the distance to the teacher's logits in the loss", NOT_NEGATIVE)
+    hidden: float = option(0.0, "weight of the distance to the teacher's hidden states in the loss", NOT_NEGATIVE)
+    temperature: float = option(2.0, "temperature of the logits when distilling", POSITIVE)
+    noise: float = option(
+        0.0, "distil on a corrupted copy of each batch, in which this share of the words are other ones", SHARE
+    )
+    label_weight: float = option(
+        1.0, "weight of the labels' own loss when distilling; 0: learn from the teacher alone", NOT_NEGATIVE
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if not self.logits and not self.hidden:
+            raise MethodError("Distillation learns from the teacher's logits or hidden states: set logits or hidden.")
+
+    @classmethod
+    def from_flags(cls, values: Mapping[str, Any]) -> Distillation | None:
+        """From a mapping with the names in `FLAGS`, None where one was not given; None if it asks for nothing."""
+        given = {name: values[name] for name in FLAGS if values.get(name) is not None}
+        if given.get("distill_logits") or given.get("distill_hidden"):
+            return cls(**{FLAGS[name]: value for name, value in given.items()})
+        for name, default in (("distill_noise", 0.0), ("label_weight", 1.0)):
+            if given.get(name, default) != default:
+                raise MethodError(f"{name} is for distillation: set distill_logits or distill_hidden too.")
+        return None
+
+    @property
+    def flags(self) -> dict[str, float]:
+        """As `from_flags` takes them."""
+        return {flag: getattr(self, name) for flag, name in FLAGS.items()}
+
+    @property
+    def outputs_needed(self) -> dict[str, bool]:
+        """Arguments with which model and teacher give what is compared."""
+        return {"output_hidden_states": True} if self.hidden else {}
+
+    def trains_head(self, dense_first: bool = False) -> bool:
+        """Whether anything is learned about a task's answers, or of hidden states alone.
+
+        Args:
+            dense_first: Whether the teacher is what dense steps leave, which learn from the labels.
+        """
+        return self.label_weight > 0 or self.logits > 0 or dense_first
+
+
+def flag_help(flag: str) -> str:
+    """The help text of one of `FLAGS`."""
+    (entry,) = (entry for entry in fields(Distillation) if entry.name == FLAGS[flag])
+    return f"{entry.metadata['help']} (default: {entry.default:g})"

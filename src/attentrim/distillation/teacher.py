@@ -1,0 +1,34 @@
+"""The teacher that a run makes of its own dense steps: the model as they leave it, in memory and on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..duplicate import duplicate
+from ..errors import MethodError
+from ..sites import unwrap
+
+FOLDER = "dense"
+"""Where a run that distils from its own dense model keeps it."""
+
+
+def frozen(teacher: Any, device: torch.device) -> Any:
+    """In eval mode, without gradients."""
+    return teacher.to(device).eval().requires_grad_(False)
+
+
+def copy_as_teacher(model: Any) -> Any:
+    return duplicate(unwrap(model), Tensor.clone).eval().requires_grad_(False)
+
+
+def load_as_teacher(folder: Path, model: Any, device: torch.device) -> Any:
+    """The dense model of an interrupted run, to go on with."""
+    if not folder.is_dir():
+        raise MethodError(f"Cannot go on: the dense model to distil from is not in {folder}.")
+    model = unwrap(model)
+    teacher = type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
+    return frozen(teacher, device)
