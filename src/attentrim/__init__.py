@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .methods.random_heads import RandomHeads
     from .methods.scheduled_dropout import ScheduledDropout
     from .methods.smp import SMP
+    from .methods.uniform_sites import UniformSites
     from .overview import summary
     from .plan import Plan
     from .recorder import RunRecorder
@@ -48,6 +49,7 @@ _HOMES = {
     "RunRecorder": "recorder",
     "SMP": "methods.smp",
     "Trainer": "trainer",
+    "UniformSites": "methods.uniform_sites",
     "Distillation": "distillation",
     "distillation_loss": "distillation.loss",
     "find_sites": "sites",
@@ -75,6 +77,7 @@ __all__ = [
     "RunRecorder",
     "ScheduledDropout",
     "Trainer",
+    "UniformSites",
     "distillation_loss",
     "find_sites",
     "list_methods",
