@@ -121,13 +121,21 @@ class Memory:
 class Phases:
     """Seconds in each part of AttendOut."""
 
-    PARTS = ("play", "_take_turn", "_rewards", "_teach", "_restart")
+    PARTS = {
+        "attacker": "game.run_batch",
+        "others": "game.take_turn",
+        "rewards": "_rewards",
+        "generator": "learning.step",
+        "restart": "_restart",
+    }
+    """Which method of the session does what."""
 
     def __init__(self, trainer: Any, device: str) -> None:
         self.seconds = dict.fromkeys(self.PARTS, 0.0)
-        for part in self.PARTS:
-            inner = getattr(trainer.session, part)
-            setattr(trainer.session, part, self._timed(part, inner, device))
+        for part, name in self.PARTS.items():
+            owner, _, method = name.rpartition(".")
+            place = getattr(trainer.session, owner) if owner else trainer.session
+            setattr(place, method, self._timed(part, getattr(place, method), device))
 
     def _timed(self, part: str, inner: Any, device: str) -> Any:
         def timed(*args: Any, **kwargs: Any) -> Any:
