@@ -194,7 +194,9 @@ def test_merged_rounds_have_the_probabilities_of_each_alone():
     whole = merged(rounds)
     torch.testing.assert_close(log_probabilities(whole, session.masks.logits_of(whole)), alone, rtol=1e-4, atol=1e-6)
     half = rounds[1].first(2)
-    torch.testing.assert_close(log_probabilities(half, session.masks.logits_of(half)), alone[4:6], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        log_probabilities(half, session.masks.logits_of(half)), alone[4:6], rtol=1e-4, atol=1e-6
+    )
 
 
 def test_the_gradient_of_a_window_weighs_steps_by_their_advantages():

@@ -44,8 +44,7 @@ class ProgressiveSession(Session):
 
     def start_step(self) -> None:
         super().start_step()
-        if self.steps is None:
-            raise MethodError(f"{type(self.method).__name__} works to a schedule: attach(model, steps=...).")
+        self.require_steps()
         if self._choice_is_due:
             self.chosen = self.choose()
 
