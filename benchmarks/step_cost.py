@@ -20,7 +20,7 @@ import resource
 import statistics
 import tempfile
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 # the process whose turn it is not must not spin on the cores of the other
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -121,7 +121,7 @@ class Memory:
 class Phases:
     """Seconds in each part of AttendOut."""
 
-    PARTS = {
+    PARTS: ClassVar = {
         "attacker": "game.run_batch",
         "others": "game.take_turn",
         "rewards": "_rewards",

@@ -532,21 +532,17 @@ def test_records_tell_the_game(tmp_path):
 # Pruning
 
 
-class Planted:
+def test_sites_are_chosen_by_rate_threshold_and_metric():
     """Drop rates and costs of four sites, in place of a generator's and a metric's."""
-
     rates = {0: 0.2, 1: 0.9, 2: 0.6, 3: 0.6}
     costs = {0: 0.5, 1: 0.3, 2: 0.05, 3: 0.1}
 
-    def choose(self, **settings):
+    def choose(**settings):
         session = attached(tr.classifier(num_hidden_layers=4), evaluate=lambda: 1.0, **settings)
-        session.drop_rates = lambda: self.rates
-        session.metric_with = lambda uniform: 1 - sum(self.costs[site] for site in uniform)
+        session.drop_rates = lambda: rates
+        session.metric_with = lambda uniform: 1 - sum(costs[site] for site in uniform)
         return session.choose()
 
-
-def test_sites_are_chosen_by_rate_threshold_and_metric():
-    choose = Planted().choose
     assert choose(prune_count=3) == [1, 3, 2]
     assert choose(prune_threshold=0.6) == [1, 3, 2]
     assert choose(prune_threshold=0.95) == []
