@@ -175,8 +175,8 @@ class AttendOut(ProgressiveMethod):
         if not self.has_game:
             amount = f"count={self.prune_count}" if self.prune_count is not None else f"max_drop={self.max_drop:g}"
             warnings.warn(
-                f"AttendOut without a game is a method of its own: in place of tune_share=1 use "
-                f"UniformSites({amount}, order={self.prune_order!r}).",
+                "AttendOut without a game is a method of its own: in place of tune_share=1 use "
+                f"UniformSites({amount}, order={self.prune_order!r}), or --method uniform-sites.",
                 FutureWarning,
                 stacklevel=3,
             )
