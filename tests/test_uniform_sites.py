@@ -105,10 +105,10 @@ def test_records_say_which_sites_are_uniform(tmp_path):
 
 def test_sites_are_chosen_by_order_count_and_metric():
     costs = {0: 0.5, 1: 0.3, 2: 0.05, 3: 0.1}
-    ranked, asked = [3, 2, 1, 0], []
+    ranked, tried = [3, 2, 1, 0], []
 
     def metric(uniform):
-        asked.append(list(uniform))
+        tried.append(list(uniform))
         return 1 - sum(costs[site] for site in uniform)
 
     assert SitePruning().choose(ranked) == [3, 2]
@@ -118,9 +118,9 @@ def test_sites_are_chosen_by_order_count_and_metric():
     assert SitePruning(max_drop=0.16).choose(ranked, metric) == [3, 2]
     assert SitePruning(max_drop=0.02).choose(ranked, metric) == []
     assert SitePruning(max_drop=1.0).choose(ranked, metric) == ranked
-    asked.clear()
+    tried.clear()
     SitePruning(max_drop=0.16).choose(ranked, metric)
-    assert asked == [[], [3], [3, 2], [3, 2, 1]]
+    assert tried == [[], [3], [3, 2], [3, 2, 1]]
     assert SitePruning(count=2, greedy=True).choose(ranked, lambda uniform: 0.5) == [3, 2], "the upper one of equals"
     with pytest.raises(MethodError, match="5 sites are to be made uniform; this model has 4 sites"):
         SitePruning(count=5).choose(ranked)

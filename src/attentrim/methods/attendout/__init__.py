@@ -80,7 +80,7 @@ class AttendOut(ProgressiveMethod):
         None, f"whose weights both go on with after a dropout step: {', '.join(RESTARTS)}", one_of(RESTARTS)
     )
     restart_temperature: float = option(
-        1.0, "sampled restart: the attacker is taken with chance sigmoid(sum of rewards / this)", POSITIVE
+        1.0, "sampled restart: the attacker is kept with probability sigmoid(sum of rewards / this)", POSITIVE
     )
     plain_run: bool = option(
         False, "train a third, plain copy on the same batches and record its metric at each evaluation"
