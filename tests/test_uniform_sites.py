@@ -77,7 +77,7 @@ def test_it_is_plain_training_with_sites_uniform(settings, turns, tmp_path):
         def on_step_begin(self, args, state, trainer_control, **kwargs):
             sites = turns.get(state.global_step, ())
             for site in (sites,) if isinstance(sites, int) else sites:
-                control.set_uniform(site)
+                control.set("uniform", site)
 
     by_hand.add_callback(Schedule())
     by_hand.train()
@@ -154,7 +154,7 @@ def test_greedy_finds_the_sites_that_do_nothing():
         for pair in itertools.combinations(range(4), 2):
             control.clear()
             for site in pair:
-                control.set_uniform(site)
+                control.set("uniform", site)
             metric[pair] = evaluate()
     assert max(metric, key=metric.get) == (0, 2), "planted: no other pair is as good"
     assert metric[0, 2] > -1e-6

@@ -51,7 +51,7 @@ class ProgressiveSession(Session):
     def before_forward(self, training: bool) -> None:
         self.control.clear()
         for index in self.uniform:
-            self.control.set_uniform(index)
+            self.control.set("uniform", index)
 
     def before_optimizer_step(self, scale: float = 1.0) -> None:
         if self._choice_is_due:
@@ -132,7 +132,7 @@ class ProgressiveSession(Session):
     # Results
 
     def plan(self) -> Plan:
-        return self.planned({}, uniform=self.chosen or ())
+        return self.planned(uniform=self.chosen or ())
 
     def metrics(self) -> dict[str, float]:
         return {"sites_uniform": len(self.uniform)}

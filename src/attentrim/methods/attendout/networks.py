@@ -65,7 +65,7 @@ class Entrance(nn.Module):
             self.embedding = copy.deepcopy(module).float().eval().requires_grad_()
             control.on_call(module, self._keep_arguments)
         # the first layer that runs is the entrance: some models skip layers at random while they train
-        for block in dict.fromkeys(site.block for site in sites):
+        for block in dict.fromkeys(site.layer for site in sites):
             control.on_call(model.get_submodule(block), partial(self._on_layer, stack))
 
     def on_input(self, action: Callable[[str, Any], None]) -> None:
