@@ -22,9 +22,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from attentrim.cli.arguments import read_config
-from attentrim.cli.compare import DEFAULTS
+from attentrim.compare.config import DEFAULTS
 from attentrim.compare.results import interval
+from attentrim.runs.files import read_config
 
 HERE = Path(__file__).parent
 PAGES = [HERE.parent / name for name in ("RESULTS.md", "docs/results.md", "README.md")]

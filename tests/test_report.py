@@ -14,10 +14,10 @@ from commands import fails, run_json
 from recordings import bench_of, history_of, plan_of, write_run
 
 from attentrim import Plan
-from attentrim.recorded import Recorded, entries
 from attentrim.report import write_report
 from attentrim.report.attention import packed_attention
 from attentrim.report.page import run_page
+from attentrim.runs.reader import Recorded, entries
 
 COLA = Path(__file__).parent.parent.parent / "shared" / "data" / "glue" / "CoLA"
 HOSTILE = [

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    from .models import check_output_dir, copy_companions, load_model
+    from ..runs.directories import check_output_dir, copy_companions
 
     heads = parse_heads(args.heads or [])
     if bool(args.plan) == bool(args.heads or args.uniform):
@@ -38,6 +38,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     from ..checkpoint import stored_plan
     from ..cost import cost
     from ..plan import Plan
+    from ..runs.facts import removed
+    from ..runs.models import load_model
     from ..surgery import portable, trim
 
     plan = Plan.load(args.plan) if args.plan else None
@@ -60,10 +62,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         {
             "output_dir": args.output_dir,
             "portable": args.portable,
-            "sparsity": whole.sparsity,
-            "heads_total": whole.heads_total,
-            "heads_kept": whole.heads_kept,
-            "uniform_sites": list(whole.uniform),
+            **removed(whole),
             **size_fields(before, after),
         }
     )

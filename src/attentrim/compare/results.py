@@ -1,4 +1,4 @@
-"""Typed results of a comparison, what the differences are worth, and a table for people."""
+"""Typed results of a comparison, confidence intervals of the differences, and a table for people."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ..runs.facts import REMOVED
 from .experiment import Experiment
 from .runs import Outcome
 
@@ -16,10 +17,7 @@ KEPT = (
     "value",
     "metrics",
     "examples",
-    "sparsity",
-    "heads_total",
-    "heads_kept",
-    "uniform_sites",
+    *REMOVED,
     "parameters",
     "train_seconds",
     "train_loss",
@@ -28,7 +26,7 @@ KEPT = (
     "alternatives",
     "last",
 )
-"""Of what `train` writes."""
+"""Of what a run writes into metrics.json."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..recorded import Recorded, as_run, entries
+from ..runs.reader import Recorded, as_run, entries
 from .style import axes, below, layers_look, look, nothing, plain_look, tidy
 
 if TYPE_CHECKING:

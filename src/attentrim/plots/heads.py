@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError
 from ..plan import Plan
-from ..recorded import Gates, Recorded, as_run
+from ..runs.reader import Gates, Recorded, as_run
 from .style import BLUE, ORANGE, axes, below, diverging, ink, nothing, tidy, whole_ticks
 
 if TYPE_CHECKING:

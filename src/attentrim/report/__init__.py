@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import AttentrimError, MissingExtraError
 from ..plots.points import RESULTS
-from ..recorded import CONFIG, HISTORY, METRICS, PLAN, Recorded
+from ..runs.reader import CONFIG, HISTORY, METRICS, PLAN, Recorded
 
 __all__ = ["write_report"]
 

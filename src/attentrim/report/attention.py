@@ -6,7 +6,7 @@ import base64
 import zlib
 from typing import Any
 
-from ..recorded import MOMENTS, Recorded, Sentence
+from ..runs.reader import MOMENTS, Recorded, Sentence
 
 MOST_TOKENS = 40
 MOST_BYTES = 1_400_000

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__, plots
-from ..bench.rows import measured_pairs
 from ..errors import AttentrimError
 from ..plots.points import RESULTS, Points, read_points
-from ..recorded import Recorded, entries
+from ..runs.reader import Recorded, entries, measured_pairs
 from .figures import Figure, Numbers, figure, present, short
 from .render import render
 

@@ -7,8 +7,7 @@ import shlex
 from typing import Any
 
 from .. import __version__, plots
-from ..bench.rows import measured_pairs
-from ..recorded import CONFIG, Recorded
+from ..runs.reader import CONFIG, Recorded, measured_pairs
 from .attention import packed_attention
 from .figures import Figure, Numbers, curve_numbers, curve_words, figure, present, short, thinned
 from .removals import fates, reason, removed_heads

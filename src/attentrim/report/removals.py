@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import AttentrimError
 from ..methods import METHODS
-from ..recorded import Recorded
+from ..runs.reader import Recorded
 
 
 @dataclass(frozen=True)
