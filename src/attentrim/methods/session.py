@@ -105,6 +105,7 @@ class Session:
     def planned(self, heads: Mapping[int, Iterable[int]], uniform: Iterable[int] = (), **more: Any) -> Plan:
         sites = self.control.sites
         made_by = {"method": self.method.name, "settings": self.method.settings, "seed": self.seed, "step": self.taken}
+        made_by["reason"] = self.method.reason  # a report needs no method for it
         removed = {index: tuple(gone) for index, gone in heads.items()}
         return Plan(sites[0].model_type, shapes(sites), removed, tuple(sorted(uniform)), made_by={**made_by, **more})
 

@@ -1,13 +1,16 @@
-"""What a run removed, and why."""
+"""What a run removed, and why: all that the report says about heads and uniform layers in words and numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import AttentrimError
-from ..methods import METHODS
 from ..runs.reader import Recorded
+from .tiles import Tile
+
+COLUMNS = ("heads kept", "uniform layers")
+"""Of the table of several runs."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,9 @@ class RemovedHead:
 
 
 @dataclass(frozen=True)
-class SiteFate:
+class SiteOutcome:
+    """What became of one site."""
+
     index: int
     path: str
     heads: int
@@ -41,29 +46,24 @@ class SiteFate:
 
 
 def reason(run: Recorded) -> str:
-    """By what the method chose, in a sentence."""
+    """By what the method chose, in its own words; nothing where the run does not say."""
     if run.method == "none":
         return "Plain fine-tuning: nothing was removed."
-    if run.method not in list(METHODS):
-        return ""
-    settings = run.config.get("method_config") or run.made_by.get("settings") or {}
-    try:
-        return METHODS[run.method].from_settings(settings).reason
-    except (AttentrimError, TypeError, ValueError):
-        return ""
+    made = _last_made_by(run)
+    return str(made.get("reason") or "") if made.get("method") == run.method else ""
 
 
-def fates(run: Recorded) -> list[SiteFate]:
+def outcomes(run: Recorded) -> list[SiteOutcome]:
     if run.plan is None:
         return []
     plan = run.plan
-    rates: dict[str, Any] = _rates(run)
+    rates = _rates(run)
     found = []
     for index, site in enumerate(plan.sites):
         there = set(run.start[index]) if index < len(run.start) else set(range(site.heads))
         removed = plan.heads.get(index, ())
         found.append(
-            SiteFate(
+            SiteOutcome(
                 index,
                 site.path,
                 site.heads,
@@ -84,14 +84,14 @@ def removed_heads(run: Recorded) -> list[RemovedHead]:
     flat = sorted(value for row in scores or [] for value in row if value is not None)
     events = run.events()
     found = []
-    for fate in fates(run):
-        for head in fate.removed:
-            score = scores[fate.index][head] if scores else None
-            happened = events.get((fate.index, head), [])
+    for site in outcomes(run):
+        for head in site.removed:
+            score = scores[site.index][head] if scores else None
+            happened = events.get((site.index, head), [])
             closings = [step for step, opened in happened if not opened]
             found.append(
                 RemovedHead(
-                    fate.index,
+                    site.index,
                     head,
                     score,
                     None if score is None else flat.index(score) + 1,
@@ -102,11 +102,61 @@ def removed_heads(run: Recorded) -> list[RemovedHead]:
     return sorted(found, key=lambda entry: (entry.score is None, entry.score, entry.site, entry.head))
 
 
-def _rates(run: Recorded) -> dict[str, Any]:
-    """Drop rates by site, as the plan gives them or as last recorded."""
+def removed_in_words(run: Recorded) -> str:
+    """What is gone, and how much of that this run did."""
+    if not run.plan:
+        return f"{run.model} keeps all of its attention."
+    plan, found = run.plan, outcomes(run)
+    heads, layers = plan.heads_removed, len(plan.uniform)
+    by_run = sum(len(site.removed) for site in found), sum(site.uniform and not site.uniform_before for site in found)
+    parts = [f"{heads} of {plan.heads_total} attention heads"] if heads else []
+    parts += [f"the attention of {layers} of {len(plan.sites)} layers"] if layers else []
+    gone = " and ".join(parts)
+    verb = "is" if not heads else "are"
+    how = f"{verb} gone from" if run.metrics.get("trimmed") else f"{verb} switched off in"
+    text = f"{gone[:1].upper()}{gone[1:]} {how} {run.model}"
+    if by_run == (0, 0):
+        return f"{text}, all from before this run."
+    if by_run != (heads, layers):
+        here = [f"{by_run[0]} heads"] * bool(by_run[0]) + [f"{by_run[1]} layers"] * bool(by_run[1])
+        return f"{text}: {' and '.join(here)} by this run, the rest before it."
+    return f"{text}."
+
+
+def removal_tiles(run: Recorded) -> list[Tile]:
+    """How much is left."""
+    plan = run.plan
+    if plan is None:
+        return []
+    kept, earlier = sum(plan.heads_kept), sum(len(site.before) for site in outcomes(run))
+    note = f"{plan.sparsity:.1%} removed" if plan.heads else "none removed"
+    note += f", {earlier} of them before this run" if earlier else ""
+    note += f", {plan.heads_total - plan.heads_removed - kept} in uniform layers" if plan.uniform else ""
+    tiles = [Tile("attention heads kept", f"{kept} of {plan.heads_total}", note, kept, "heads_kept")]
+    if plan.uniform:
+        share, note = f"{len(plan.uniform)} of {len(plan.sites)}", "every word looks equally at all words"
+        tiles.append(Tile("uniform layers", share, note, len(plan.uniform), "uniform_sites"))
+    return tiles
+
+
+def cells(run: Recorded) -> list[str]:
+    """What `COLUMNS` hold for a run."""
+    if run.plan is None:
+        return ["", ""]
+    return [f"{sum(run.plan.heads_kept)} of {run.plan.heads_total}", str(len(run.plan.uniform))]
+
+
+def _last_made_by(run: Recorded) -> Mapping[str, Any]:
+    """How the last of the plans that were put together came about."""
     made = run.made_by
     while "then" in made:
         made = made["then"]
+    return made
+
+
+def _rates(run: Recorded) -> dict[str, Any]:
+    """Drop rates by site, as the plan gives them or as last recorded."""
+    made = _last_made_by(run)
     if made.get("drop_rates"):
         return dict(made["drop_rates"])
     steps, rows = run.by_site("drop_rates")
