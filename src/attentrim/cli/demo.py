@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import MissingExtraError
 from ..runs.settings import EMBEDDED_TASK, RunSettings
+from . import bench
 from .output import Output, positive
 
 HELP = "fine-tune a small model, learn which heads it needs, take the others out, measure, and show it all"
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     output.say("2 of 4: go on training, learn which half of the heads it can do without, and take them out")
     after = _train(args, output, dense, small, GATES, "autoattention", HALF)
     output.say("3 of 4: measure both on this machine, in turns")
-    speed = _run(output, "bench", "--model", small, "--against", dense, *BENCH)
+    speed = _bench(output, "--model", small, "--against", dense, *BENCH)
     output.say("4 of 4: write a page about it")
     page = _page(output, small, directory / "report.html")
     measured = {row["name"]: row for row in speed["rows"]}
@@ -121,13 +122,12 @@ class _Listener(Output):
         self.found = data
 
 
-def _run(output: Output, *words: str) -> dict[str, Any]:
-    """Another command, as if typed; its progress is seen."""
-    from . import build_parser
-
-    args = build_parser().parse_args(words)
+def _bench(output: Output, *words: str) -> dict[str, Any]:
+    """`attentrim bench`, as if typed."""
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
     listener = _Listener(output.quiet)
-    args.run(args, listener)
+    bench.run(parser.parse_args(words), listener)
     return listener.found
 
 
