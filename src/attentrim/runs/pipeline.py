@@ -25,7 +25,7 @@ from .settings import RunSettings, read_method
 from .training import DEFAULTS, arguments_to_record, training_arguments
 from .writer import RunWriter
 
-STATES_ALONE = "Hidden states alone were distilled: what the model answers, and so its metric, says nothing."
+STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
 
 
 def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallback] | None = None) -> Finished:
