@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .methods.uniform_sites import UniformSites
     from .overview import summary
     from .plan import Plan
-    from .recorder import RunRecorder
+    from .runs.recorder import RunRecorder
     from .sites import find_sites
     from .surgery import portable, trim
     from .trainer import Trainer
@@ -46,7 +46,7 @@ _HOMES = {
     "L0": "methods.l0",
     "Plan": "plan",
     "RandomHeads": "methods.random_heads",
-    "RunRecorder": "recorder",
+    "RunRecorder": "runs.recorder",
     "SMP": "methods.smp",
     "Trainer": "trainer",
     "UniformSites": "methods.uniform_sites",

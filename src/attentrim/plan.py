@@ -12,7 +12,7 @@ from typing import Any
 from .errors import PlanError
 from .plan_files import parse_json, read_plan, write_plan
 from .sites import unwrap
-from .structures import STRUCTURES, Removed, Shapes, Structure, kinds, places_of
+from .structures import STRUCTURES, Left, Removed, Shapes, Structure, kinds, places_of
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,10 @@ class Plan:
     def describe(self) -> list[str]:
         """What goes, for people, by kind: '72 of 144 attention heads'."""
         return [text for kind in kinds() if kind.places in self.shapes and (text := kind.describe(self))]
+
+    def left(self) -> list[Left]:
+        """How much there is after it, by kind."""
+        return [left for kind in kinds() if kind.places in self.shapes and (left := kind.left(self))]
 
     def __bool__(self) -> bool:
         """Whether the plan removes anything."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
-from ..recorded import CARD, Recorded
+from ..runs.reader import CARD, Recorded
 from .names import known_as
 from .page import Page
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..bench.rows import measured_pairs
-from ..recorded import PLAN, Recorded
+from ..runs.reader import PLAN, Recorded, measured_pairs
 from .names import known_as, trained_with
 
 if TYPE_CHECKING:

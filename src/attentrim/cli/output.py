@@ -62,6 +62,10 @@ def positive(text: str) -> int:
     return number
 
 
+def metric_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, f"{value:.4f}") for name, value in result["metrics"].items()]
+
+
 def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 

@@ -21,9 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> None:
     from ..overview import summary
-    from .models import calm, load_model
+    from ..runs.models import load_model, silence_libraries
 
-    calm()
+    silence_libraries()
     found = summary(load_model(args.model), args.length)
     kinds = [site.kind for site in found.sites]
     whole = len(kinds) == len(found.layers.rows)  # else a layer, and its site, are gone

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    from .models import check_output_dir, copy_companions, load_model
+    from ..runs.directories import check_output_dir, copy_companions
 
     by_hand = _by_hand(args)
     if bool(args.plan) == bool(by_hand):
@@ -51,6 +51,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     from ..checkpoint.stored import stored_plan
     from ..cost import cost
     from ..plan import Plan
+    from ..runs.facts import facts_of_plan
+    from ..runs.models import load_model
     from ..structures import STRUCTURES
     from ..surgery import portable, trim, unshrunk
 
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     output.say(f"load it with: {needs}{type(small).__name__}.from_pretrained({args.output_dir!r})")
     sizes = size_fields(before, after)
     output.result(
-        {"output_dir": args.output_dir, "portable": args.portable, "unshrunk": left, **whole.facts(), **sizes}
+        {"output_dir": args.output_dir, "portable": args.portable, "unshrunk": left, **facts_of_plan(whole), **sizes}
     )
 
 

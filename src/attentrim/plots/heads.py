@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError
 from ..plan import Plan
-from ..recorded import Gates, Recorded, as_run
+from ..runs.reader import Gates, Recorded, as_run
 from .style import BLUE, ORANGE, axes, below, diverging, ink, nothing, tidy, whole_ticks
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SNAPSHOTS = 3
 
 
 def head_map(run: Run | Plan, ax: Axes | None = None, *, step: int | None = None) -> Axes:
-    """One square a head, sites from top to bottom; removed heads are crossed out, uniform sites struck through.
+    """One square per head, sites from top to bottom; removed heads are crossed out, uniform sites struck through.
 
     Colours are the gates' parameters, or the scores that heads were chosen by, where the run has them: at its end, or
     at `step` (the last recorded one up to it).

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from .base import STRUCTURES, Removed, Shapes, Structure, kinds, places_of
+from .base import STRUCTURES, Left, Removed, Shapes, Structure, kinds, places_of
 
-__all__ = ["STRUCTURES", "Removed", "Shapes", "Structure", "kinds", "places_of"]
+__all__ = ["STRUCTURES", "Left", "Removed", "Shapes", "Structure", "kinds", "places_of"]
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f".{_module.name}", __name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..errors import PlanError
@@ -17,6 +18,19 @@ Removed = Mapping[int, tuple[int, ...]]
 """What goes, by place: the units within it, or () where the place itself is the unit."""
 Shapes = Mapping[str, tuple[Any, ...]]
 """The places of a model by their plural name: 'sites', 'blocks', 'layers'."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """How much of a kind there is after a plan, for people."""
+
+    label: str
+    """'attention heads kept'"""
+    kept: int
+    total: int
+    key: str
+    """The name in results of what the number is from."""
+    remark: str = ""
 
 
 class Place(Protocol):
@@ -119,6 +133,10 @@ class Structure(ABC):
     @abstractmethod
     def facts(self, plan: Any) -> dict[str, Any]:
         """What a plan says of this kind, under the names that results use."""
+
+    @abstractmethod
+    def left(self, plan: Any) -> Left | None:
+        """How much a plan leaves of this kind; None where that is not worth a word."""
 
     @abstractmethod
     def describe(self, plan: Any) -> str:

@@ -19,7 +19,7 @@ from ..projections import (
     widen_outputs,
 )
 from ..sites import Site, SiteShape, find_sites
-from .base import STRUCTURES, Removed, Structure, kept_units
+from .base import STRUCTURES, Left, Removed, Structure, kept_units
 from .configs import configs_of
 from .live import FeatureGate
 from .site_calls import cache_of, finish, full_bias, named_arguments, tokens_before
@@ -77,6 +77,12 @@ class Heads(Structure):
         return total, sum(
             shape.heads if index in gone else len(removed.get(index, ())) for index, shape in enumerate(shapes)
         )
+
+    def left(self, plan: Any) -> Left:
+        facts = self.facts(plan)
+        uniform = facts["heads_total"] - facts["heads_removed"] - sum(facts["heads_kept"])
+        remark = f"{facts['sparsity']:.1%} removed, {uniform} in uniform sites" if uniform else ""
+        return Left("attention heads kept", sum(facts["heads_kept"]), facts["heads_total"], "heads_kept", remark)
 
     def describe(self, plan: Any) -> str:
         total, removed = self._counts(plan)

@@ -13,7 +13,7 @@ from ..architectures import Layout
 from ..errors import PlanError, UnsupportedModelError
 from ..shapes import Shape
 from ..sites import find_sites, layer_of, layout_of, path_below_base, stack_of, unwrap
-from .base import STRUCTURES, Removed, Shapes, Structure
+from .base import STRUCTURES, Left, Removed, Shapes, Structure
 from .configs import all_configs, config_of, configs_of
 from .live import LayerSkip
 
@@ -116,6 +116,10 @@ class Layers(Structure):
 
     def facts(self, plan: Any) -> dict[str, Any]:
         return {"layers_removed": list(plan.removed_of(self.name))}
+
+    def left(self, plan: Any) -> Left:
+        total = len(plan.shapes[self.places])
+        return Left("layers kept", total - len(plan.removed_of(self.name)), total, "layers_removed")
 
     def describe(self, plan: Any) -> str:
         count = len(plan.removed_of(self.name))

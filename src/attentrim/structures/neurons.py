@@ -15,7 +15,7 @@ from ..errors import UnsupportedModelError
 from ..projections import features, select_inputs, select_outputs, widen_inputs, widen_outputs
 from ..shapes import Shape, check_count
 from ..sites import layer_of, layout_of, path_below_base, stack_of, unwrap
-from .base import STRUCTURES, Removed, Structure, kept_units
+from .base import STRUCTURES, Left, Removed, Structure, kept_units
 from .configs import config_of, configs_of
 from .live import FeatureGate
 from .swapped import BiasOnly, become
@@ -116,6 +116,10 @@ class Neurons(Structure):
 
     def facts(self, plan: Any) -> dict[str, Any]:
         return {"neurons_kept": [shape.neurons if shape else 0 for shape in plan.final(self.places)]}
+
+    def left(self, plan: Any) -> Left:
+        total = sum(shape.neurons for shape in plan.shapes[self.places])
+        return Left("neurons kept", sum(self.facts(plan)["neurons_kept"]), total, "neurons_kept")
 
     def describe(self, plan: Any) -> str:
         total = sum(shape.neurons for shape in plan.shapes[self.places])

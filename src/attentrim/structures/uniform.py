@@ -14,7 +14,7 @@ from ..errors import PlanError, UnsupportedModelError
 from ..projections import is_conv1d, replace, weight_and_bias
 from ..routing import route
 from ..sites import Site, SiteShape, find_sites
-from .base import STRUCTURES, Removed, Structure
+from .base import STRUCTURES, Left, Removed, Structure
 from .heads import empty, head_features
 from .live import LiveGate
 from .means import mean_of_windows, mean_weights, once_per_pass, running_mean, valid_positions
@@ -43,6 +43,11 @@ class Uniform(Structure):
 
     def facts(self, plan: Any) -> dict[str, Any]:
         return {"uniform_sites": list(plan.removed_of(self.name))}
+
+    def left(self, plan: Any) -> Left | None:
+        count, sites = len(plan.removed_of(self.name)), len(plan.shapes[self.places])
+        remark = "every word looks equally at all words"
+        return Left("uniform sites", count, sites, "uniform_sites", remark) if count else None
 
     def describe(self, plan: Any) -> str:
         count, sites = len(plan.removed_of(self.name)), len(plan.shapes[self.places])
