@@ -10,7 +10,7 @@ from .attention import packed_attention
 from .curves import run_figures
 from .head_map import head_map
 from .lead import lead, remarks, tiles
-from .removals import outcomes, reason, removed_heads
+from .removals import layers_table, outcomes, reason, removed_heads
 from .render import render
 from .tables import check, machine_rows, place, sizes, speeds
 
@@ -28,6 +28,7 @@ def run_page(run: Recorded) -> str:
         missing=run.missing,
         figures=run_figures(run),
         reason=reason(run),
+        layers=layers_table(run),
         outcomes=outcomes(run),
         removed=removed_heads(run),
         sizes=sizes(run),

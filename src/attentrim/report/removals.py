@@ -1,4 +1,4 @@
-"""What a run removed, and why: all that the report says about heads and uniform layers in words and numbers."""
+"""What a run removed, and why: all that the report says about it in words and numbers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..runs.reader import Recorded
+from .figures import Numbers
 from .tiles import Tile
 
 
@@ -107,6 +108,17 @@ def removed_in_words(run: Recorded) -> str:
     how = "gone from" if run.metrics.get("trimmed") else "switched off in"
     earlier = ", a part of it before this run" if "then" in run.made_by else ""
     return f"{gone[:1].upper()}{gone[1:]}: {how} {run.model}{earlier}."
+
+
+def layers_table(run: Recorded) -> Numbers | None:
+    """What is left, one row per layer and one column for each sort of place that a layer holds."""
+    if not run.plan:
+        return None
+    from ..breakdown import breakdown
+
+    found = breakdown(run.plan)
+    rows = [[str(row.index), row.path, *(cell.text for cell in row.cells)] for row in found.rows]
+    return Numbers(["layer", "module", *found.columns], rows)
 
 
 def removal_tiles(run: Recorded) -> list[Tile]:
