@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
 from ..bench.rows import measured_pairs
 from ..recorded import PLAN, Recorded
+from ..version import __version__
 from .names import known_as, trained_with
 
 if TYPE_CHECKING:

@@ -43,7 +43,7 @@ DATA_FLAGS = {
 def add_task_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="a model directory or hub name (with --task acceptability: MiniLM-L6)")
     data = parser.add_argument_group("the data: a published task, or your own")
-    data.add_argument("--task", metavar="NAME", help=f"one of: {', '.join(TASKS)}")
+    data.add_argument("--task", metavar="NAME", help=f"one of: {', '.join(TASKS.names())}")
     data.add_argument("--data_dir", help="a local copy of the task in its published layout (else: from the hub)")
     data.add_argument("--dataset", help="a hub name or a directory of `datasets`: your own, or a mirror of the task")
     data.add_argument("--dataset_config", metavar="NAME", help="which part of the dataset")
@@ -77,7 +77,9 @@ def add_training_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_method_arguments(parser: argparse.ArgumentParser, default: str | None = None) -> None:
     """With a default, all methods; without, those that can plan without training."""
-    names = [*METHODS, NO_METHOD] if default else [name for name in METHODS if METHODS[name].searches]
+    # a help text imports no plug-in, so whether one can plan is not known here
+    planning = [n for n in METHODS.names() if n not in METHODS.loaded or METHODS.loaded[n].searches]
+    names = [*METHODS.names(), NO_METHOD] if default else planning
     shown = f" (default: {default})" if default else ""
     parser.add_argument("--method", help=f"one of: {', '.join(names)}{shown}")
     parser.add_argument(
@@ -95,8 +97,8 @@ def read_method(name: str, settings: Mapping[str, Any]) -> Method | None:
         if settings:
             raise MethodError("The method 'none' has no settings: leave --method_config out.")
         return None
-    if name not in list(METHODS):
-        raise MethodError(unknown_name("method", name, [*METHODS, NO_METHOD]))
+    if name not in METHODS:
+        raise MethodError(unknown_name("method", name, [*METHODS.names(), NO_METHOD]))
     return METHODS[name].from_settings(settings)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import MethodError
 from ..options import NOT_NEGATIVE, POSITIVE, SHARE, SHARE_OR_ALL, check_options, from_text, option
+from ..plugins import PlugIns
 from ..registry import Registry
 
 if TYPE_CHECKING:
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from .session import Session
 
-METHODS: Registry[type[Method]] = Registry("method")
+METHODS: Registry[type[Method]] = Registry(
+    "method",
+    PlugIns(
+        "attentrim.methods",
+        "a subclass of attentrim.methods.Method",
+        lambda entry: isinstance(entry, type) and issubclass(entry, Method),
+    ),
+)
 TRAINING_DEFAULTS = {"num_train_epochs": 4, "learning_rate": 3e-5, "per_device_train_batch_size": 32}
 """Epochs and learning rate are those of the AutoAttention paper; no paper names a batch size."""
 
@@ -26,8 +34,8 @@ class Method:
 
     name: ClassVar[str]
     """On the command line and in plans."""
-    summary: ClassVar[str]
-    paper: ClassVar[str]
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
     searches: ClassVar[bool] = False
     """Whether it can choose a plan for a model without training the model (`attentrim plan`)."""
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import __version__, plots
+from .. import plots
 from ..bench.rows import measured_pairs
 from ..errors import AttentrimError
 from ..plots.points import RESULTS, Points, read_points
 from ..recorded import Recorded, entries
+from ..version import __version__
 from .figures import Figure, Numbers, figure, present, short
 from .render import render
 

@@ -6,9 +6,10 @@ import math
 import shlex
 from typing import Any
 
-from .. import __version__, plots
+from .. import plots
 from ..bench.rows import measured_pairs
 from ..recorded import CONFIG, Recorded
+from ..version import __version__
 from .attention import packed_attention
 from .figures import Figure, Numbers, curve_numbers, curve_words, figure, present, short, thinned
 from .removals import fates, reason, removed_heads
