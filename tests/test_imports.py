@@ -36,7 +36,7 @@ LAYERS = (
     "cli __main__",
     "__init__",
 )
-"""Modules, and packages with all that is in them unless a longer name says otherwise. Each may import from its own line
+"""Modules, and packages with all that is in them unless a longer name says otherwise. Each imports from its own line
 and from those above it."""
 KNOW_NO_METHOD = "surgery checkpoint control structures bench plots report card"
 METHODS = "methods trainer"

@@ -349,5 +349,7 @@ class _Driver(MethodCallback):
         if not folder.is_dir():
             raise MethodError(f"Cannot go on: the dense model to distil from is not in {folder}.")
         model = unwrap(self.trainer.model)
-        teacher = type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
+        stored = type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
+        # in memory of its own, like the teacher of a run without a break: kernels round by where weights lie
+        teacher = duplicate(stored, Tensor.clone)
         self.trainer.teacher = teacher.to(self.trainer.args.device).eval().requires_grad_(False)
