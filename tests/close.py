@@ -16,6 +16,7 @@ from torch import Tensor
 
 def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
     """Equal up to rounding, as a share of the largest value."""
+    actual, expected = actual.detach(), expected.detach()
     assert actual.shape == expected.shape, (actual.shape, expected.shape)
     if not expected.numel():
         return
@@ -25,6 +26,7 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> N
 
 def assert_apart(actual: Tensor, other: Tensor) -> None:
     """Different by far more than rounding."""
+    actual, other = actual.detach(), other.detach()
     assert float((actual - other).abs().max()) > 1e-3 * float(other.abs().max())
 
 
@@ -69,7 +71,7 @@ def round_by_alignment(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def rounding(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         output = linear(inputs, weight, bias)
-        if type(weight.data) is not Tensor or weight.is_meta or weight.data_ptr() % 64 == 0:
+        if torch.compiler.is_compiling() or weight.is_meta or weight.data_ptr() % 64 == 0:
             return output
         return output * (1 + torch.finfo(output.dtype).eps)
 
