@@ -54,7 +54,7 @@ BY_POSITION = ("logits", "last_hidden_state", "extract_features")
 def trimmed(name):
     """Thinned (or headless) and uniform sites in turn; gentle weights keep rounding far below the tolerance."""
     model = zoo.build(name, attn="eager" if name in EAGER_ONLY else "sdpa", scale=2.0)
-    if name in zoo.SEQ2SEQ:  # a layer of each stack: tracing takes seconds a layer
+    if name in zoo.SEQ2SEQ:  # one layer per stack: tracing takes seconds per layer
         del model.get_encoder().get_submodule(STACKS[name])[1:], model.get_decoder().get_submodule(STACKS[name])[1:]
     sites = find_sites(model)
     heads = {site.index: site.group(0) if name in THINNED else range(site.heads) for site in sites[::2]}
@@ -134,7 +134,7 @@ def test_a_folded_encoder_compares_no_pairs_of_tokens(folded):
         for value in graph.value_info
     }
     products = [node.output[0] for node in graph.node if node.op_type == "MatMul"]
-    # a layer: the mean over tokens, the folded matrix, and two of the feed-forward block
+    # per layer: the mean over tokens, the folded matrix, and two of the feed-forward block
     assert len(products) == 4 * model.config.n_layers
     assert all(shapes[product].count("sequence") <= 1 for product in products)
     assert not {"Softmax", "Einsum", "Attention"} & {node.op_type for node in graph.node}
