@@ -510,7 +510,7 @@ def test_tables_of_speed_by_model_and_by_shape(tmp_path):
     done = run_script(tables_py)
     assert done.returncode == 0, done.stderr
     assert pages["RESULTS.md"].read_text().splitlines()[1:-1] == [
-        "| model | tf32, 32 x 256 | if FLOPs were all |",
+        "| model | tf32, 32 x 256 | theoretical speed-up (FLOPs) |",
         "|---|---|---|",
         "| `top-8` | 1.50 (1.40-1.60) | 1.26 |",
         "| `top-11` | 2.00 (1.90-2.10) | 1.26 |",
