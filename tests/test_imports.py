@@ -11,18 +11,19 @@ import attentrim
 
 GRAPH = graph_of(Path(attentrim.__file__).parent)
 LAYERS = (
-    "version errors plugins registry options machine modes masks",
+    "version errors plugins registry options machine modes masks indices projections shapes",
     "tasks",
     "attention routed",
     "architectures",
     "sites",
-    "structures trimmed",
-    "plan",
+    "routing",
+    "structures",
+    "plan plan_files breakdown",
     "checkpoint.stored",
     "control",
     "duplicate",
     "surgery",
-    "inputs cost checkpoint",
+    "inputs flops cost checkpoint",
     "overview export",
     "distillation noise calibration schedules",
     "methods",

@@ -221,6 +221,26 @@ def test_a_plug_in_class_is_public(site):
     assert shown.stdout.endswith("] False\n")
 
 
+def test_a_plug_in_adds_a_kind_of_structure(site):
+    pytest.importorskip("attentrim.structures")
+    code = (
+        "from attentrim.structures.neurons import Neurons\n"
+        "class Features(Neurons):\n    name = 'features'\n"
+        "FEATURES, WRONG = Features(), Features\n"
+    )
+    kinds = {"features": "one:FEATURES", "wrong": "one:WRONG"}
+    install(site, "one", {"attentrim.structures": kinds}, {"one.py": code})
+    script = (
+        "from attentrim.structures import STRUCTURES; print(STRUCTURES['features'].name, list(STRUCTURES))\n"
+        "try: STRUCTURES['wrong']\nexcept ValueError as error: print(error)"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], env=environment(site), capture_output=True, text=True)
+    assert shown.stdout.splitlines() == [
+        "features ['features', 'heads', 'layers', 'neurons', 'uniform']",
+        "The kind of structure 'wrong' of one (one:WRONG) is not an attentrim.structures.Structure.",
+    ], shown.stderr
+
+
 # A package in all commands
 
 
