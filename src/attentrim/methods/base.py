@@ -17,6 +17,7 @@ from ..options import (
     check_options,
     current_fields,
     from_text,
+    one_of,
     option,
     renamed,
 )
@@ -209,11 +210,14 @@ def distillation_for(method: Method | None, distillation: Distillation | None) -
     return distillation or old
 
 
-@dataclass(kw_only=True)
-class HeadMethod(Method):
-    """Base of the methods that remove heads."""
+SHARES_OF = ("heads", "parameters", "flops")
 
-    target_sparsity: float | None = option(None, "remove just this share of all heads", SHARE)
+
+@dataclass(kw_only=True)
+class GateMethod(Method):
+    """Base of the methods that gate units, heads unless told otherwise, and remove some."""
+
+    target_sparsity: float | None = option(None, "remove just this share (of what: share_of)", SHARE)
     dense_share: float | None = option(
         None, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
     )
@@ -222,9 +226,58 @@ class HeadMethod(Method):
     def dense(self) -> float:
         return self.dense_share or 0.0
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of structure that it gates."""
+        return ("heads",)
+
+    @property
+    def measure(self) -> str | None:
+        """What units are weighed by: parameters or flops; None: each counts as one."""
+        return None
+
+    @property
+    def subject(self) -> str:
+        """What a target is a share of, in words."""
+        units = f"all {' and '.join(self.kinds)}"
+        named = {"parameters": f"the parameters of {units}", "flops": f"the FLOPs of {units}"}
+        return units if self.measure is None else named[self.measure]
+
 
 @dataclass(kw_only=True)
-class LearnedMethod(HeadMethod):
+class PruneMethod(GateMethod):
+    """Base of the methods that can prune any kind of units that can be gated one by one."""
+
+    prune: str = option("heads", "what to prune, comma-separated: heads, neurons")
+    share_of: str | None = option(
+        None,
+        "what target_sparsity is a share of: heads, parameters or flops; scores and penalties are per cost. none: "
+        "heads where only heads are pruned, flops otherwise",
+        one_of(SHARES_OF),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.kinds or len(set(self.kinds)) < len(self.kinds):
+            raise MethodError(f"prune names kinds of structure, each once, such as heads,neurons. Got {self.prune!r}.")
+        if self.share_of == "heads" and self.kinds != ("heads",):
+            raise MethodError(
+                f"A share of the heads says nothing of {self.prune}: set share_of to parameters or flops."
+            )
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return tuple(part.strip() for part in self.prune.split(",") if part.strip())
+
+    @property
+    def measure(self) -> str | None:
+        if self.share_of is None:
+            return None if self.kinds == ("heads",) else "flops"
+        return None if self.share_of == "heads" else self.share_of
+
+
+@dataclass(kw_only=True)
+class LearnedMethod(PruneMethod):
     """Base of the methods whose gates learn beside the weights."""
 
     penalty: float | None = option(1e-3, "what each open gate adds to the loss", NOT_NEGATIVE)
@@ -246,27 +299,28 @@ class LearnedMethod(HeadMethod):
     def reason(self) -> str:
         if self.target_sparsity is None:
             return (
-                "Removed are the heads whose gates were closed when training ended: under a penalty of "
+                f"Removed are the {' and '.join(self.kinds)} whose gates were closed when training ended: under a "
+                "penalty of "
                 f"{self.pressure:g} for each open gate, their parameters sank to where the gate is 0."
             )
         return (
-            f"Removed are the {self.target_sparsity:.0%} of all heads whose gate parameters were the lowest when the "
-            f"set was fixed, {self.settle_share:.0%} of the steps before the end."
+            f"Removed are {self.target_sparsity:.0%} of {self.subject}: those whose gate parameters were the lowest "
+            f"when the set was fixed, {self.settle_share:.0%} of the steps before the end."
         )
 
 
 @dataclass(kw_only=True)
-class ScoringMethod(HeadMethod):
-    """Base of the methods that choose heads in one go, and do not learn gates."""
+class ScoringMethod(GateMethod):
+    """Base of the methods that choose units in one go, and do not learn gates."""
 
-    target_sparsity: float = option(0.5, "remove just this share of all heads", SHARE)
+    target_sparsity: float = option(0.5, "remove just this share (of what: share_of)", SHARE)
     searches: ClassVar[bool] = True
     chosen_by: ClassVar[str]
-    """What is lowest, or how it is done: goes on after 'Removed are the 50% of all heads'."""
+    """What is lowest, or how it is done: goes on after 'Removed are 50% of all heads:'."""
 
     @property
     def reason(self) -> str:
-        return f"Removed are the {self.target_sparsity:.0%} of all heads {self.chosen_by}."
+        return f"Removed are {self.target_sparsity:.0%} of {self.subject}: those {self.chosen_by}."
 
 
 @dataclass(kw_only=True)

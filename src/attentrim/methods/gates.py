@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..errors import MethodError, TrainingError, UnsupportedModelError
 from ..plan import Plan
-from .base import HeadMethod
+from .base import GateMethod
 from .history import GateHistory
 from .session import Session
-from .units import HeadUnits
+from .units import Units
 
 LOOK_EVERY = 25
 """Steps between two looks at the gates: each look waits for the device."""
@@ -23,22 +23,28 @@ LOOK_EVERY = 25
 class GateSession(Session):
     """One gate per unit. What the units are, and where they are in the model, `units` knows."""
 
-    method: HeadMethod
+    method: GateMethod
     dense_until = 0
     """The first so many steps are plain fine-tuning."""
 
-    def __init__(self, method: HeadMethod, model: Any, **surroundings: Any) -> None:
+    def __init__(self, method: GateMethod, model: Any, **surroundings: Any) -> None:
         super().__init__(method, model, **surroundings)
-        self.units = HeadUnits(self.control.sites)
+        try:
+            self.units = Units(self.control, method.kinds)
+        except MethodError:
+            self.detach()
+            raise
+        self.weights = self.units.weights(method.measure)
+        """What each unit weighs; None: all the same."""
         self._overrides: list[Tensor | None] = []
         if not self.units.count:
             self.detach()
             raise UnsupportedModelError(
-                f"This {type(self.model).__name__} has no attention heads left to choose from."
+                f"This {type(self.model).__name__} has no {' or '.join(method.kinds)} left to choose from."
             )
         self.open = torch.ones(self.count, device=self.device)
         """The hard gates of the moment, 1 or 0, which evaluation uses. Replaced, never changed in place."""
-        self.history = GateHistory(self.open, self._check_gates)
+        self.history = GateHistory(self.open, self._check_gates, self.units.traced)
 
     @property
     def count(self) -> int:
@@ -68,6 +74,7 @@ class GateSession(Session):
     def move(self, device: torch.device) -> None:
         """The model is on another device now."""
         self.open = self.open.to(device)
+        self.weights = None if self.weights is None else self.weights.to(device)
 
     def training_gates(self) -> Tensor:
         """The gates that training uses: where they learn, a tensor that collects gradients."""
@@ -101,16 +108,35 @@ class GateSession(Session):
 
     # How many, and which
 
-    def removals(self, sparsity: float) -> int:
-        """The number of gates to close for a share of all; one always stays open."""
-        return min(round(sparsity * self.count), self.count - 1)
+    def removals(self, share: float) -> float:
+        """How much to close for a share of all, in weights of units; one unit always stays open."""
+        if self.weights is None:
+            return min(round(share * self.count), self.count - 1)
+        return share * float(self.weights.sum())
+
+    def first(self, order: Tensor, amount: float) -> Tensor:
+        """The units, in this order, that weigh an amount together, as nearly as can be."""
+        if self.weights is None:
+            return order[: int(amount)]
+        sums = self.weights.to(order.device)[order].cumsum(0)
+        count = int((sums - amount).abs().argmin()) + 1 if amount > 0 else 0
+        return order[: min(count, self.count - 1)]
+
+    def closed_amount(self) -> float:
+        """How much is closed, in weights of units."""
+        closed = self.open == 0
+        return int(closed.sum()) if self.weights is None else float(self.weights.to(closed.device)[closed].sum())
+
+    @property
+    def whole_amount(self) -> float:
+        return self.count if self.weights is None else float(self.weights.sum())
 
     def close(self, closed: Tensor) -> None:
         """Close the gates with these indices and open all others."""
         self.open = torch.ones(self.count, device=self.device).index_fill_(0, closed, 0.0)
 
     def plan(self) -> Plan:
-        return self.planned(heads=self.units.removed(self.open))
+        return self.planned(self.units.removed(self.open))
 
     def check(self) -> None:
         self.history.look()
@@ -124,21 +150,20 @@ class GateSession(Session):
         return False
 
     def explain_all_closed(self, step: int) -> str:
-        return f"Every gate of the model was closed at step {step}: there is no attention left to train."
+        return f"Every gate of the model was closed at step {step}: there is nothing left to train."
 
     def metrics(self) -> dict[str, float]:
         self.history.look()
         closed = int((self.open == 0).sum())
         return {
             "gates_open": self.count - closed,
-            "sparsity": closed / self.count,
+            "sparsity": self.closed_amount() / self.whole_amount,
             "gates_closed_so_far": self.history.closings,
             "gates_reopened_so_far": self.history.reopenings,
         }
 
     def record(self) -> dict[str, Any]:
-        gates = [part.int().tolist() for part in self.open.split(self.units.sizes)]
-        return {"gates": gates, **self.history.take_events(self.units.locate)}
+        return {**self.units.record(self.open), **self.history.take_events(self.units.locate)}
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "open": self.open.cpu(), "history": self.history.state_dict()}

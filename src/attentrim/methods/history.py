@@ -15,10 +15,12 @@ class GateHistory:
     Args:
         gates: The gates at the start.
         check: Called with (step, gates) at each look, for every step that is new; may raise.
+        traced: How many gates, from the first one on, are followed one by one; all are counted.
     """
 
-    def __init__(self, gates: Tensor, check: Callable[[int, Tensor], None]) -> None:
-        self.check = check
+    def __init__(self, gates: Tensor, check: Callable[[int, Tensor], None], traced: int) -> None:
+        self.check, self.traced = check, traced
+        self.closings = self.reopenings = 0
         self.events: list[tuple[int, int, bool]] = []
         """(step, gate, whether it opened)"""
         self._before = gates.bool().cpu()
@@ -40,17 +42,12 @@ class GateHistory:
         for step, gates in zip(steps, seen, strict=True):
             self.check(step, gates)
             now = gates.bool()
-            for gate in (now != self._before).nonzero().flatten().tolist():
+            changed = now != self._before
+            self.closings += int((changed & ~now).sum())
+            self.reopenings += int((changed & now).sum())
+            for gate in changed[: self.traced].nonzero().flatten().tolist():
                 self.events.append((step, gate, bool(now[gate])))
             self._before = now
-
-    @property
-    def closings(self) -> int:
-        return sum(not opened for _, _, opened in self.events)
-
-    @property
-    def reopenings(self) -> int:
-        return sum(opened for _, _, opened in self.events)
 
     def take_events(self, locate: Callable[[int], tuple[int, int]]) -> dict[str, list[list[int]]]:
         """The events since the last call, as [step, site, gate]."""
@@ -63,11 +60,14 @@ class GateHistory:
 
     def state_dict(self) -> dict[str, Any]:
         self.look()
-        return {"events": list(self.events), "reported": self._reported}
+        counts = [self.closings, self.reopenings]
+        return {"events": list(self.events), "reported": self._reported, "counts": counts}
 
     def load_state_dict(self, state: Mapping[str, Any], gates: Tensor) -> None:
         self.events = [(step, gate, opened) for step, gate, opened in state["events"]]
         # version 0.1 wrote "taken"
         self._reported = state["reported"] if "reported" in state else state["taken"]
+        known = (sum(not opened for *_, opened in self.events), sum(opened for *_, opened in self.events))
+        self.closings, self.reopenings = state.get("counts", known)
         self._before = gates.bool().cpu()
         self._unseen.clear()

@@ -50,8 +50,8 @@ class LearnedGates(GateSession):
         """Move the parameters by the gradient of the task loss and by that of the penalty."""
         raise NotImplementedError
 
-    def project(self, closed: int) -> Tensor:
-        """Shift all parameters together, so that `closed` gates are closed; the gates in rising order, as indices."""
+    def project(self, amount: float) -> Tensor:
+        """Shift all parameters together, so that gates of this weight are closed; which these are, as indices."""
         raise NotImplementedError
 
     # The life of a session
@@ -63,7 +63,7 @@ class LearnedGates(GateSession):
         self.fixed_from = steps - round(self.method.settle_share * steps)
         if self.fixed_from <= self.dense_until:
             raise MethodError(
-                f"No step is left to choose heads in: of {steps}, {self.dense_until} are plain fine-tuning "
+                f"No step is left to choose in: of {steps}, {self.dense_until} are plain fine-tuning "
                 f"(dense_share) and the last {steps - self.fixed_from} keep the set fixed (settle_share)."
             )
 
@@ -96,30 +96,32 @@ class LearnedGates(GateSession):
             if scale != 1.0:
                 # float16: a step whose gradients overflowed is skipped for the weights, and for the gates too
                 gradient.div_(scale).masked_fill_(~gradient.isfinite().all(), 0.0)
+            if self.weights is not None:
+                gradient.div_(self.weights)  # what counts is how much a unit does for what it costs
             # the penalty is added here, once per step, however many batches were accumulated
             self.learn(gradient)
             if self.method.target_sparsity is None:
                 self.open = self.hard()
             else:
-                closed = self.closed_at(self.steps_done + 1)
-                self.close(self.project(closed)[:closed])
+                self.close(self.project(self.closed_at(self.steps_done + 1)))
         if self.fixed_from is not None and self.steps_done + 1 == self.fixed_from:
             self.fix()
         super().before_optimizer_step(scale)
 
-    def closed_at(self, step: int) -> int:
-        """How many gates a target asks to be closed after a step."""
+    def closed_at(self, step: int) -> float:
+        """How much a target asks to be closed after a step, in weights of units."""
         assert self.method.target_sparsity is not None
         assert self.fixed_from is not None
         search = self.fixed_from - self.dense_until
         progress = (step - self.dense_until) / (search * self.method.ramp_share)
-        return round(self.removals(self.method.target_sparsity) * min(progress, 1.0))
+        amount = self.removals(self.method.target_sparsity) * min(progress, 1.0)
+        return round(amount) if self.weights is None else amount
 
     def fix(self) -> None:
         """From here on just the gates that the target asks for are closed, and stay so."""
         assert self.method.target_sparsity is not None
         order = self.parameters.detach().argsort(stable=True)
-        self.close(order[: self.removals(self.method.target_sparsity)])
+        self.close(self.first(order, self.removals(self.method.target_sparsity)))
 
     def finish(self) -> None:
         if self.method.target_sparsity is not None and not self.is_fixed:
@@ -138,7 +140,7 @@ class LearnedGates(GateSession):
     # What it knows
 
     def record(self) -> dict[str, Any]:
-        return {**super().record(), "gate_parameters": self.units.by_site(self.parameters.detach())}
+        return {**super().record(), "gate_parameters": self.units.by_place(self.parameters.detach())}
 
     def state_dict(self) -> dict[str, Any]:
         return {

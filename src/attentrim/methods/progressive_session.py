@@ -132,7 +132,7 @@ class ProgressiveSession(Session):
     # Results
 
     def plan(self) -> Plan:
-        return self.planned(uniform=self.chosen or ())
+        return self.planned({"uniform": self.chosen or ()})
 
     def metrics(self) -> dict[str, float]:
         return {"sites_uniform": len(self.uniform)}

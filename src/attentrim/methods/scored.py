@@ -14,21 +14,21 @@ from .gates import GateSession
 class ScoredGates(GateSession):
     """Closes gates at the start of set steps. What it closes stays closed; the weights go on learning without it."""
 
-    pruned = 0
-    """How many gates are closed."""
+    pruned = 0.0
+    """How much is closed, in weights of units."""
     judged: Tensor | None = None
     """The scores that the last choice went by, one per gate; None where it went by none."""
 
-    def choose(self, count: int) -> Tensor:
-        """The gates to close, `count` in all, as indices."""
+    def choose(self, amount: float) -> Tensor:
+        """The gates to close, which weigh this much together, as indices."""
         raise NotImplementedError
 
     @property
-    def target(self) -> int:
+    def target(self) -> float:
         return self.removals(self.method.target_sparsity or 0.0)
 
-    def due(self) -> int:
-        """How many gates must be closed by now."""
+    def due(self) -> float:
+        """How much must be closed by now."""
         return 0 if self.is_dense else self.target
 
     def start_step(self) -> None:
@@ -37,10 +37,10 @@ class ScoredGates(GateSession):
         if self.pruned < due:
             self.prune(due)
 
-    def prune(self, count: int) -> None:
-        self.close(self.choose(count))
+    def prune(self, amount: float) -> None:
+        self.close(self.choose(amount))
         self.history.note(self.steps_done, self.open)
-        self.pruned = count
+        self.pruned = amount
         self.before_forward(training=False)
 
     def search(self) -> None:
@@ -57,18 +57,18 @@ class ScoredGates(GateSession):
         super().finish()
 
     def record(self) -> dict[str, Any]:
-        scores = {} if self.judged is None else {"scores": self.units.by_site(self.judged)}
+        scores = {} if self.judged is None else {"scores": self.units.by_place(self.judged)}
         return {**super().record(), **scores}
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "judged": self.judged}
+        return {**super().state_dict(), "judged": self.judged, "pruned": self.pruned}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.judged = state["judged"]
-        self.pruned = int((self.open == 0).sum())
+        self.pruned = state.get("pruned", self.closed_amount())
 
 
-def lowest(scores: Tensor, count: int) -> Tensor:
-    """Indices of the `count` lowest scores."""
-    return torch.argsort(scores, stable=True)[:count]
+def lowest(scores: Tensor) -> Tensor:
+    """All gates, those with the lowest scores first, as indices."""
+    return torch.argsort(scores, stable=True)

@@ -126,7 +126,7 @@ class Session:
         """What to remove, as things stand."""
         return self.planned()
 
-    def planned(self, more: Mapping[str, Any] | None = None, **removed: Any) -> Plan:
+    def planned(self, removed: Mapping[str, Any] | None = None, **more: Any) -> Plan:
         """A plan that removes this, by kind of structure; `more` is said of how it was made."""
         made_by = {
             "method": self.method.name,
@@ -135,7 +135,7 @@ class Session:
             "step": self.steps_done,
             "reason": self.method.reason,
         }
-        return Plan.of(self.model, made_by={**made_by, **(more or {})}, **removed)
+        return Plan.of(self.model, made_by={**made_by, **more}, **(removed or {}))
 
     def metrics(self) -> dict[str, float]:
         """Numbers for the log."""

@@ -192,7 +192,7 @@ class AttendOutSession(ProgressiveSession):
 
     def plan(self) -> Plan:
         rates = {str(index): round(rate, 4) for index, rate in self.records.rates.items()}
-        return self.planned({"drop_rates": rates}, uniform=self.chosen or ())
+        return self.planned({"uniform": self.chosen or ()}, drop_rates=rates)
 
     def metrics(self) -> dict[str, float]:
         memory = peak_memory()

@@ -62,8 +62,8 @@ class Budget:
         if self.mark is None:
             self.mark = self.value
         assert session.method.max_drop is not None
-        closed = int((session.open == 0).sum())
-        within = self.value >= self.mark - session.method.max_drop and closed < session.count
+        closed = session.closed_amount()
+        within = self.value >= self.mark - session.method.max_drop and closed < session.whole_amount
         if within and closed >= self.best.get("closed", 0):
             weights = {name: tensor.detach().cpu().clone() for name, tensor in session.model.state_dict().items()}
             parameters = session.parameters.detach().cpu().clone()

@@ -84,14 +84,16 @@ class AutoAttentionSession(LearnedGates):
         gradient += 0.0 if rests else self.method.pressure
         self.parameters.addcmul_(gradient, COARSE[self.method.backward](self.parameters), value=-self.gate_lr)
 
-    def project(self, closed: int) -> Tensor:
-        """The smallest common shift that leaves just `closed` parameters at or below 0."""
+    def project(self, amount: float) -> Tensor:
+        """The smallest common shift that leaves just gates of this weight with parameters at or below 0."""
         ordered, order = self.parameters.sort(stable=True)
+        chosen = self.first(order, amount)
+        closed = len(chosen)
         first_open = ordered[closed]
         last_closed = ordered[closed - 1] if closed else first_open - NEXT_TO_CLOSE
         halfway = torch.lerp(first_open, last_closed, 0.5)
         self.parameters -= torch.where(first_open <= 0, halfway, last_closed.clamp_min(0.0))
-        return order
+        return chosen
 
     def finish(self) -> None:
         if self.budget is not None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...options import AT_LEAST_ONE, option
-from ..base import METHODS, DataNeeds, ScoringMethod
+from ..base import METHODS, DataNeeds, PruneMethod, ScoringMethod
 
 __all__ = ["HISP"]
 
 
 @dataclass(kw_only=True)
-class HISP(ScoringMethod):
+class HISP(ScoringMethod, PruneMethod):
     """Rank heads by the gradient of the loss in their gates, close the lowest, and fine-tune without them."""
 
     name: ClassVar[str] = "hisp"

@@ -18,26 +18,34 @@ if TYPE_CHECKING:
 
 LAST_ROUND = 0.8
 """The share of all steps after which the last round has been held."""
+_TINY = torch.finfo(torch.float32).tiny
 
 
 class HISPSession(ScoredGates):
     method: HISP
 
-    def due(self) -> int:
+    def due(self) -> float:
         if self.is_dense or self.method.rounds == 1:
             return super().due()
         span = max(1.0, LAST_ROUND * self.require_steps() - self.dense_until)
         held = 1 + int((self.steps_done - self.dense_until) / span * (self.method.rounds - 1))
-        return round(self.target * min(held, self.method.rounds) / self.method.rounds)
+        amount = self.target * min(held, self.method.rounds) / self.method.rounds
+        return round(amount) if self.weights is None else amount
 
-    def choose(self, count: int) -> Tensor:
+    def choose(self, amount: float) -> Tensor:
         self.judged = self.scores()
-        return lowest(self.judged.masked_fill(self.open == 0, -1.0), count)
+        return self.first(lowest(self.judged.masked_fill(self.open == 0, -1.0)), amount)
 
     def scores(self) -> Tensor:
-        """The mean over samples of |dL/dgate|, with gates as they are; each site divided by its l2 norm."""
-        parts = self.importance().split(self.units.sizes)
-        return torch.cat([part / part.norm().clamp_min(torch.finfo(part.dtype).tiny) for part in parts])
+        """The mean over samples of |dL/dgate| per cost, with gates as they are; each place divided by its l2 norm.
+
+        Where several kinds are ranked together, by its root mean square: places of many units would have low scores.
+        """
+        importance = self.importance()
+        parts = (importance if self.weights is None else importance / self.weights).split(self.units.sizes)
+        several = len(self.units.kinds) > 1
+        norms = [part.norm() / (len(part) ** 0.5 if several else 1) for part in parts]
+        return torch.cat([part / norm.clamp_min(_TINY) for part, norm in zip(parts, norms, strict=True)])
 
     def importance(self) -> Tensor:
         totals = torch.zeros(self.count + 1, device=self.device)
@@ -60,7 +68,7 @@ class HISPSession(ScoredGates):
         with self.gates_set(gates):
             loss = self.model(**batch).loss
             if loss is None:
-                raise MethodError("HISP ranks heads by the loss: the calibration batches must have labels.")
+                raise MethodError("HISP ranks by the loss: the calibration batches must have labels.")
             (gradients,) = torch.autograd.grad(loss, gates)
         # the loss is a mean over the batch; where a sample has several rows (one per choice), they count together
         return gradients.float().view(samples, -1, self.count).sum(1) * samples

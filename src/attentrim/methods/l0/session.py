@@ -74,21 +74,26 @@ class L0Session(LearnedGates):
         self.parameters.grad = None
 
     @torch.no_grad()
-    def project(self, closed: int) -> Tensor:
-        """The common shift at which the expected number of open gates is what the target leaves.
+    def project(self, amount: float) -> Tensor:
+        """The common shift at which gates that are expected to be open weigh what the target leaves.
 
         Found by three rounds over a grid: one tensor operation each, where a bisection would be a chain of forty.
         """
         started = float(1 - chance_closed(torch.tensor(self.method.initial_logit)))
-        wanted = min(self.count - closed, self.count * started)
+        wanted = min(self.whole_amount - amount, self.whole_amount * started)
         shift, reach = self.parameters.new_zeros(()), 20.0
         for _ in range(3):
             shifts = shift + torch.linspace(-reach, reach, 129, device=self.device)
-            expected = (1 - chance_closed(self.parameters + shifts[:, None])).sum(-1)
+            expected = self._expected_open(self.parameters + shifts[:, None])
             shift = shifts[(expected - wanted).abs().argmin()]
             reach /= 64
         self.parameters += shift
-        return self.parameters.argsort(stable=True)
+        return self.first(self.parameters.argsort(stable=True), amount)
+
+    def _expected_open(self, logits: Tensor) -> Tensor:
+        """In weights of units."""
+        chances = 1 - chance_closed(logits)
+        return chances.sum(-1) if self.weights is None else chances @ self.weights
 
     def start_step(self) -> None:
         super().start_step()

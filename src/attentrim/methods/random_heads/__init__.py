@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..base import METHODS, ScoringMethod
+from ..base import METHODS, PruneMethod, ScoringMethod
 
 __all__ = ["RandomHeads"]
 
 
 @dataclass(kw_only=True)
-class RandomHeads(ScoringMethod):
+class RandomHeads(ScoringMethod, PruneMethod):
     """Close heads at random, then fine-tune without them."""
 
     name: ClassVar[str] = "random-heads"

@@ -9,6 +9,6 @@ from ..scored import ScoredGates
 
 
 class RandomSession(ScoredGates):
-    def choose(self, count: int) -> Tensor:
+    def choose(self, amount: float) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)
-        return torch.randperm(self.count, generator=generator)[:count].to(self.device)
+        return self.first(torch.randperm(self.count, generator=generator).to(self.device), amount)

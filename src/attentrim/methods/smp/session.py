@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class SMPSession(ScoredGates):
     method: SMP
 
-    def choose(self, count: int) -> Tensor:
+    def choose(self, amount: float) -> Tensor:
         self.judged = scores = self.scores()
-        budgets = self.shares(scores, count)
+        budgets = self.shares(scores, int(amount))
         parts = zip(scores.split(self.units.sizes), budgets, strict=True)
         starts = [sum(self.units.sizes[:index]) for index in range(len(self.units.sizes))]
-        return torch.cat([start + lowest(part, gone) for start, (part, gone) in zip(starts, parts, strict=True)])
+        return torch.cat([start + lowest(part)[:gone] for start, (part, gone) in zip(starts, parts, strict=True)])
 
     def shares(self, scores: Tensor, count: int) -> list[int]:
         """How many gates each site loses: as even as can be, the rest where the next head matters least."""
