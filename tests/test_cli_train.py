@@ -212,7 +212,9 @@ def test_distillation_by_flags_by_file_and_by_the_old_settings_is_the_same(home,
     train(capsys, home, tmp_path / "new", *base, *heads, "--distill_hidden", 1)
     with pytest.warns(FutureWarning, match="or --distill_hidden on the command line"):
         train(capsys, home, tmp_path / "old", *base, *heads, "distill_hidden=1")
-    assert (tmp_path / "old" / "model.safetensors").read_bytes() == (tmp_path / "new" / "model.safetensors").read_bytes()
+    assert (tmp_path / "old" / "model.safetensors").read_bytes() == (
+        tmp_path / "new" / "model.safetensors"
+    ).read_bytes()
     configs = [yaml.safe_load((tmp_path / name / "config.yaml").read_text()) for name in ("old", "new")]
     assert configs[0] == {**configs[1], "output_dir": configs[0]["output_dir"]}
     assert configs[0]["distill_hidden"] == 1.0
