@@ -35,7 +35,7 @@ def main() -> None:
     with torch.no_grad(), Control(model) as control:
         before = model(**batch, output_hidden_states=True).hidden_states
         for site in range(len(control.sites) - args.uniform, len(control.sites)):
-            control.set_uniform(site)
+            control.set("uniform", site)
         torch.manual_seed(0)
         model.train(args.dropout)
         after = model(**batch, output_hidden_states=True).hidden_states

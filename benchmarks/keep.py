@@ -16,14 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from attentrim.cli.arguments import read_config
-from attentrim.cli.train import OWN
 from attentrim.compare.experiment import Entry, Experiment, entries_of_sweep
 from attentrim.compare.results import KEPT, as_json, summarise
-from attentrim.compare.runs import SETTINGS, Outcome, Run
+from attentrim.compare.runs import Outcome, Run
+from attentrim.compare.workers import SETTINGS
 from attentrim.errors import AttentrimError
-from attentrim.recorded import METRICS, Recorded
-from attentrim.run_files import write_json
+from attentrim.runs.files import read_config, write_json
+from attentrim.runs.reader import METRICS, Recorded
+from attentrim.runs.settings import RUN_SETTINGS
 from attentrim.tasks.metrics import LOWER_IS_BETTER
 
 HERE = Path(__file__).parent
@@ -98,7 +98,7 @@ def main(words: list[str]) -> None:
     directory = parser.parse_args(words).directory
     name = directory.resolve().parent.name
     config = read_config(str(HERE / name / "config.yaml"))
-    swept = entries_of_sweep(config["sweep"], config, [*OWN]) if "sweep" in config else []
+    swept = entries_of_sweep(config["sweep"], config, RUN_SETTINGS) if "sweep" in config else []
     out = HERE / "results" / name / f"{directory.resolve().name}.json"
     new = outcomes_in(directory)
     if not new:

@@ -96,7 +96,7 @@ def drop_rates(session: Any, rows: list[dict[str, Any]]) -> dict[str, float]:
     """How likely each kind of token is hidden from the first one, which is classified; the mean over sites."""
     batch = default_data_collator(rows)
     session.model.eval()
-    with torch.no_grad(), session.sampled_masks() as draw:
+    with torch.no_grad(), session.masks.sampled() as draw:
         session.model(**batch)
     chances = torch.stack([_for_first(torch.sigmoid(-logits)) for logits in draw.logits.values()]).mean(0)
     ids = batch["input_ids"]
@@ -161,7 +161,7 @@ def run(variant: str, seed: int, steps: int = 600) -> dict[str, Any]:
         session = trainer.session
         if session is not None:
             result.update(drop_rates(session, test))
-            with session.likely_masks():
+            with session.masks.likely():
                 result["accuracy_under_masks"] = accuracy(trainer.model, test)
     return result
 

@@ -15,8 +15,8 @@ import textwrap
 from pathlib import Path
 
 from attentrim.cli import main as attentrim
-from attentrim.cli.arguments import read_config
 from attentrim.errors import AttentrimError, unknown_name
+from attentrim.runs.files import read_config
 
 HERE = Path(__file__).parent
 

@@ -27,9 +27,10 @@ from run import compare_words
 
 from attentrim.cli import build_parser
 from attentrim.cli.compare import experiment_of
-from attentrim.compare.runs import DONE, SETTINGS, Outcome, Run, carry_out, runs_of
+from attentrim.compare.runs import Outcome, Run, run_all, runs_of
+from attentrim.compare.workers import DONE, SETTINGS
 from attentrim.errors import AttentrimError
-from attentrim.recorded import HISTORY, METRICS, PLAN
+from attentrim.runs.reader import HISTORY, METRICS, PLAN
 
 HERE = Path(__file__).parent
 
@@ -117,7 +118,7 @@ def main(words: list[str]) -> int:
         print(f"{title[outcome.run.directory]}: {figures}", flush=True)
 
     failed = 0
-    for outcome in carry_out(runs, args.jobs, False, report):
+    for outcome in run_all(runs, args.jobs, False, report):
         failed += outcome.error is not None
         for place, source in stands_for.items():
             if source == outcome.run.directory and outcome.error is None:

@@ -20,7 +20,7 @@ import resource
 import statistics
 import tempfile
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 # the process whose turn it is not must not spin on the cores of the other
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -121,13 +121,21 @@ class Memory:
 class Phases:
     """Seconds in each part of AttendOut."""
 
-    PARTS = ("play", "_take_turn", "_rewards", "_teach", "_restart")
+    PARTS: ClassVar = {
+        "attacker": "game.run_batch",
+        "others": "game.take_turn",
+        "rewards": "_rewards",
+        "generator": "learning.step",
+        "restart": "_restart",
+    }
+    """Which method of the session does what."""
 
     def __init__(self, trainer: Any, device: str) -> None:
         self.seconds = dict.fromkeys(self.PARTS, 0.0)
-        for part in self.PARTS:
-            inner = getattr(trainer.session, part)
-            setattr(trainer.session, part, self._timed(part, inner, device))
+        for part, name in self.PARTS.items():
+            owner, _, method = name.rpartition(".")
+            place = getattr(trainer.session, owner) if owner else trainer.session
+            setattr(place, method, self._timed(part, getattr(place, method), device))
 
     def _timed(self, part: str, inner: Any, device: str) -> Any:
         def timed(*args: Any, **kwargs: Any) -> Any:

@@ -22,9 +22,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from attentrim.cli.arguments import read_config
-from attentrim.cli.compare import DEFAULTS
+from attentrim.compare.config import DEFAULTS
 from attentrim.compare.results import interval
+from attentrim.runs.files import read_config
 
 HERE = Path(__file__).parent
 PAGES = [HERE.parent / name for name in ("RESULTS.md", "docs/results.md", "README.md")]
@@ -81,7 +81,7 @@ def speed(name: str, rows: list[str]) -> str:
     """How much faster models became, one a row, at each shape that the first was measured at."""
     found = {row: _measured(name, row) for row in rows}
     places = list(found[rows[0]])
-    lines = ["| model | " + " | ".join(places) + " | if FLOPs were all |", "|---" * (len(places) + 2) + "|"]
+    lines = ["| model | " + " | ".join(places) + " | theoretical speed-up (FLOPs) |", "|---" * (len(places) + 2) + "|"]
     for row, measured in found.items():
         shown = [_speedup(measured[place]) if place in measured else "not run" for place in places]
         ratios = [measured[place]["flop_ratio"] for place in places if place in measured]

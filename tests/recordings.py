@@ -72,7 +72,7 @@ def write_run(
     generator = numpy.random.default_rng(0)
     for number, tokens in enumerate(sentences):
         for moment in ("before", "after"):
-            for index, site in enumerate(plan.sites):
+            for index, site in enumerate(plan.shapes["sites"]):
                 weights = generator.dirichlet([0.3] * len(tokens), (site.heads, len(tokens)))
                 tensors[f"{moment}.{number}.{index}"] = weights.astype("float16")
     words = {"tokens": sentences, "texts": texts or [" ".join(tokens) for tokens in sentences]}

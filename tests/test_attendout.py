@@ -12,15 +12,14 @@ import training as tr
 import transformers as tf
 import zoo
 
-from attentrim import AttendOut, Control, trim
+from attentrim import AttendOut, Control, UniformSites, trim
 from attentrim.attention import SiteState, explicit
 from attentrim.errors import MethodError, TrainingError
-from attentrim.methods.attendout import ORDERS
 from attentrim.methods.attendout.draws import merged
 from attentrim.methods.attendout.estimators import Baseline, contrast, log_probabilities, policy_gradient
 from attentrim.methods.attendout.generator import Generator, Valid, log_probability
-from attentrim.methods.attendout.pruning import choose, uniform_at
-from attentrim.methods.attendout.rewards import correctness, sample_losses
+from attentrim.methods.attendout.records import rates_and_entropies
+from attentrim.methods.attendout.scores import correctness, sample_losses
 
 NOTHING = {"prior": 1e3, "generator_lr": 0.0, "drop_cost": 0.0}
 """A generator that drops nothing."""
@@ -40,11 +39,9 @@ def game(directory, settings, model=None, **more):
     return tr.trainer(directory, AttendOut(**settings), model or tr.classifier(**DROPOUT), **more)
 
 
-def attached(model=None, held_out=None, steps=20, **settings):
+def attached(model=None, steps=20, evaluate=None, **settings):
     settings = {"preset": "v1", **settings}
-    session = AttendOut(**settings).attach(model or tr.classifier(), held_out=held_out)
-    session.begin(steps)
-    return session
+    return AttendOut(**settings).attach(model or tr.classifier(), steps=steps, evaluate=evaluate)
 
 
 # The generator's mathematics
@@ -100,54 +97,37 @@ def test_contrast_is_the_gradient_of_the_expected_held_out_loss(shared):
     model = tr.classifier(num_hidden_layers=1)
     zoo.liven(model, 6.0)
     batch = {"input_ids": torch.tensor([[2, 7, 30]]), "labels": torch.tensor([1])}
-    session = attached(
-        model, preset="default", unit="key", draws=40_000, drop_cost=0.0, shared_noise=shared, reward_source="cached",
-        estimator="policy", prior=0.5,
-    )  # fmt: skip
     model.eval()
-    with session.sampled_masks() as draw, torch.no_grad():
-        model(**batch)
-    logits = session.replayed(draw.round)[0]
-    keep = torch.sigmoid(logits).flatten()
     losses = []
-    for mask in every_mask(3):
-        session.control.clear()
-        with Clean(session), torch.no_grad():
-            session.control.set_score_mask(0, mask.view(1, 1, 3))
+    with Control(model) as control, torch.no_grad():
+        for mask in every_mask(3):
+            control.set_score_mask(0, mask.view(1, 1, 3))
             losses.append(model(**batch).loss)
+    masks = attached(model, unit="key", embedding="model", generator_width=64, shared_noise=shared, prior=0.5).masks
+    with masks.sampled() as draw, torch.no_grad():
+        model(**batch)
+    logits = masks.logits_of(draw.round)[0]
+    keep = torch.sigmoid(logits).flatten()
     chances = torch.stack([torch.where(mask, keep, 1 - keep).prod() for mask in every_mask(3)])
-    wanted = next(iter(session.generators.values())).projections.weight
+    wanted = next(iter(masks.networks.generators.values())).projections.weight
     (exact,) = torch.autograd.grad((chances * torch.stack(losses)).sum(), wanted)
-    contrast(session, [batch])
+    contrast(model, masks, [batch], draws=40_000)
     assert float(exact.norm()) > 1e-4
     similarity = torch.nn.functional.cosine_similarity(exact.flatten(), wanted.grad.flatten(), dim=0)
     assert float(similarity) > 0.97
     assert float((3 * wanted.grad).norm() / exact.norm()) == pytest.approx(1.0, abs=0.15)
 
 
-class Clean:
-    """Forwards that keep what the test asks of the control."""
-
-    def __init__(self, session):
-        self.session = session
-
-    def __enter__(self):
-        self.session._busy = True
-
-    def __exit__(self, *error):
-        self.session._busy = False
-
-
 def test_drop_rates_match_their_probabilities():
     session = attached(prior=1.0)
     logits = torch.linspace(-3, 3, 7).view(1, 1, 7).expand(4000, 1, 7)
     draw = type("draw", (), {"noise": None})()
-    kept = session._sampled(draw, logits).float().mean((0, 1))
+    kept = session.masks.sample(draw, logits).float().mean((0, 1))
     torch.testing.assert_close(kept, torch.sigmoid(torch.linspace(-3, 3, 7)), rtol=0, atol=0.03)
     model, batch = session.model, tr.batches(1, size=512)[0]
-    with torch.no_grad(), session.sampled_masks() as drawn:
+    with torch.no_grad(), session.masks.sampled() as drawn:
         model.eval()(**batch)
-    rates, _ = session._chances(drawn)
+    rates, _ = rates_and_entropies(drawn)
     for rate, decisions in zip(rates, drawn.close().decisions.values(), strict=True):
         assert float((decisions == 0).float().mean()) == pytest.approx(float(rate), abs=0.01)
 
@@ -167,7 +147,7 @@ def test_padding_enters_no_decision_average_or_reward(side, unit):
     }
     rounds = []
     for batch in (short, long):
-        with torch.no_grad(), session.sampled_masks() as draw:
+        with torch.no_grad(), session.masks.sampled() as draw:
             model.eval()(**batch)
         rounds.append(draw)
     places = slice(0, 4) if side == "right" else slice(3, 7)
@@ -181,18 +161,18 @@ def test_padding_enters_no_decision_average_or_reward(side, unit):
             assert (decisions == -1).sum() == 6
             padded = padded[:, :, places]
         torch.testing.assert_close(bare, padded, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(session._chances(rounds[0])[0], session._chances(rounds[1])[0], rtol=1e-4, atol=1e-5)
-    with Clean(session), torch.no_grad():
-        session.control.clear()
-        if side == "left":  # the classifier reads the first position: not a real token there
-            return
+    bare, padded = (rates_and_entropies(draw)[0] for draw in rounds)
+    torch.testing.assert_close(bare, padded, rtol=1e-4, atol=1e-5)
+    if side == "left":  # the classifier reads the first position: not a real token there
+        return
+    with torch.no_grad():
         torch.testing.assert_close(sample_losses(model, short), sample_losses(model, long), rtol=1e-4, atol=1e-5)
 
 
 def test_a_fully_dropped_row_is_uniform_over_valid_keys(no_grad):
     model, batch = zoo.build("bert"), zoo.inputs("bert", padding="right")
     session = attached(model, embedding="model", prior=-1e3)
-    with session.likely_masks(), session.control.recording() as maps:
+    with session.masks.likely(), session.control.recording() as maps:
         model.eval()(**batch)
     valid = batch["attention_mask"].bool()
     for calls in maps.values():
@@ -201,20 +181,22 @@ def test_a_fully_dropped_row_is_uniform_over_valid_keys(no_grad):
             torch.testing.assert_close(calls[0][row], expected, rtol=0, atol=1e-6)
 
 
-def test_merged_rounds_are_worth_what_they_are_worth_alone():
+def test_merged_rounds_have_the_probabilities_of_each_alone():
     model = tr.classifier()
     session = attached(model, embedding="own", unit="pair")
     rounds = []
     for length in (5, 9, 7):
         batch = tf.default_data_collator(tr.examples(4, seed=length, length=length))
-        with torch.no_grad(), session.sampled_masks() as draw:
+        with torch.no_grad(), session.masks.sampled() as draw:
             model.eval()(**batch)
         rounds.append(draw.close())
-    alone = torch.cat([log_probabilities(played, session.replayed(played)) for played in rounds])
+    alone = torch.cat([log_probabilities(one, session.masks.logits_of(one)) for one in rounds])
     whole = merged(rounds)
-    torch.testing.assert_close(log_probabilities(whole, session.replayed(whole)), alone, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(log_probabilities(whole, session.masks.logits_of(whole)), alone, rtol=1e-4, atol=1e-6)
     half = rounds[1].first(2)
-    torch.testing.assert_close(log_probabilities(half, session.replayed(half)), alone[4:6], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        log_probabilities(half, session.masks.logits_of(half)), alone[4:6], rtol=1e-4, atol=1e-6
+    )
 
 
 def test_the_gradient_of_a_window_weighs_steps_by_their_advantages():
@@ -222,14 +204,14 @@ def test_the_gradient_of_a_window_weighs_steps_by_their_advantages():
     session = attached(model, embedding="own")
     rounds = []
     for seed in range(3):
-        with torch.no_grad(), session.sampled_masks() as draw:
+        with torch.no_grad(), session.masks.sampled() as draw:
             model.eval()(**tf.default_data_collator(tr.examples(4, seed=seed)))
         rounds.append(draw.close())
     advantages = torch.tensor([0.5, -2.0])
-    policy_gradient(session, [[rounds[0]], [rounds[1], rounds[2]]], advantages)
+    policy_gradient(session.masks, [[rounds[0]], [rounds[1], rounds[2]]], advantages)
     found = {name: part.grad.clone() for name, part in session.networks.named_parameters() if part.grad is not None}
     session.networks.zero_grad()
-    means = [log_probabilities(played, session.replayed(played)).mean() for played in rounds]
+    means = [log_probabilities(one, session.masks.logits_of(one)).mean() for one in rounds]
     (-(0.5 * means[0] - 2.0 * (means[1] + means[2]) / 2)).backward()
     for name, part in session.networks.named_parameters():
         if part.grad is not None:
@@ -357,14 +339,12 @@ def test_with_nothing_dropped_all_networks_stay_plain_fine_tuning(settings, tmp_
     stock = tr.trainer(tmp_path / "a", None, tr.classifier(**DROPOUT), cls=tf.Trainer)
     stock.train()
     ours = game(tmp_path / "b", {**settings, **NOTHING, "plain_run": True})
-    if ours.session.defender is None and settings.get("preset") is None:
-        assert not AttendOut(**settings).needs_defender or settings["restart"] == "better"
     ours.train()
     assert tr.same(tr.weights(stock.model), tr.weights(ours.model))
-    for player in (ours.session.defender, ours.session.plain):
-        if player is not None:
-            for weight, parameter in zip(player.weights, stock.model.parameters(), strict=True):
-                assert torch.equal(weight, parameter)
+    assert len(ours.session.game.others) == 1 + AttendOut(**settings).needs_defender
+    for network in ours.session.game.others:
+        for weight, parameter in zip(network.weights, stock.model.parameters(), strict=True):
+            assert torch.equal(weight, parameter)
 
 
 class Watch(tf.TrainerCallback):
@@ -374,10 +354,10 @@ class Watch(tf.TrainerCallback):
         self.trainer, self.equal = trainer, []
 
     def on_step_end(self, args, state, control, **kwargs):
-        session, optimizer = self.trainer.session, self.trainer.optimizer.optimizer
-        defender = session.defender
-        weights = all(torch.equal(a, b) for a, b in zip(session.parameters, defender.weights, strict=True))
-        states = [(optimizer.state[one], defender.state[one]) for one in session.parameters]
+        game, optimizer = self.trainer.session.game, self.trainer.optimizer.optimizer
+        defender = game.defender
+        weights = all(torch.equal(a, b) for a, b in zip(game.parameters, defender.weights, strict=True))
+        states = [(optimizer.state[one], defender.state[one]) for one in game.parameters]
         assert all(first.keys() == second.keys() and first for first, second in states)
         same = all(torch.equal(first[name], second[name]) for first, second in states for name in first)
         assert weights == same
@@ -399,7 +379,7 @@ def test_until_the_first_dropout_step_the_defender_is_plain_fine_tuning(tmp_path
     class Keep(tf.TrainerCallback):
         def on_step_end(self, args, state, control, **kwargs):
             if state.global_step == 3:
-                found.extend(weight.clone() for weight in trainer.session.defender.weights)
+                found.extend(weight.clone() for weight in trainer.session.game.defender.weights)
 
     stock = tr.trainer(tmp_path / "a", None, tr.classifier(**DROPOUT), cls=tf.Trainer, callbacks=[])
     plain = []
@@ -423,7 +403,7 @@ def test_the_plain_run_beside_is_a_plain_run(tmp_path):
     stock.train()
     trainer = game(tmp_path / "b", {**GAMES["v1"], "plain_run": True}, **looks)
     trainer.train()
-    for weight, parameter in zip(trainer.session.plain.weights, stock.model.parameters(), strict=True):
+    for weight, parameter in zip(trainer.session.game.plain.weights, stock.model.parameters(), strict=True):
         assert torch.equal(weight, parameter)
     logged = [entry for entry in trainer.state.log_history if "eval_accuracy" in entry][-1]
     assert logged["plain_accuracy"] == stock.evaluate()["eval_accuracy"]
@@ -432,24 +412,25 @@ def test_the_plain_run_beside_is_a_plain_run(tmp_path):
 def test_the_restart_goes_by_the_rewards(tmp_path):
     trainer = game(tmp_path, {"preset": "v2", "restart": "better", "window": 4})
     trainer.train()
-    session = trainer.session
-    kept = session.numbers["attacker_kept"]
+    session, numbers = trainer.session, trainer.session.records.numbers
+    defender, parameters = session.game.defender, session.game.parameters
+    kept = numbers["attacker_kept"]
     for total, restart, attacker in ((1.0, "better", True), (-1.0, "better", False), (-1.0, "attacker", True)):
         session.method.restart = restart
-        before = [weight.clone() for weight in session.defender.weights]
+        before = [weight.clone() for weight in defender.weights]
         with torch.no_grad():
-            session.parameters[0].add_(1.0)
-        session._restart(session.defender, total, trainer.optimizer)
-        assert torch.equal(session.parameters[0], session.defender.weights[0])
-        assert torch.equal(session.parameters[0], before[0]) != attacker
+            parameters[0].add_(1.0)
+        session._restart(defender, total, trainer.optimizer)
+        assert torch.equal(parameters[0], defender.weights[0])
+        assert torch.equal(parameters[0], before[0]) != attacker
         kept = 0.9 * kept + 0.1 * attacker
-        assert session.numbers["attacker_kept"] == pytest.approx(kept)
+        assert numbers["attacker_kept"] == pytest.approx(kept)
     session.method.restart, session.method.restart_temperature = "sampled", 1.0
     shares = []
     for _ in range(400):
-        session.numbers.pop("attacker_kept")
-        session._restart(session.defender, 0.8, trainer.optimizer)
-        shares.append(session.numbers["attacker_kept"])
+        numbers.pop("attacker_kept")
+        session._restart(defender, 0.8, trainer.optimizer)
+        shares.append(numbers["attacker_kept"])
     assert sum(shares) / 400 == pytest.approx(float(torch.sigmoid(torch.tensor(0.8))), abs=0.08)
 
 
@@ -462,10 +443,9 @@ def test_rewards_are_differences_of_losses_with_masks_off(tmp_path):
         found = original(window)
         session.model.eval()
         for step, reward in zip(window, found, strict=True):
-            with Clean(session), torch.no_grad():
-                session.control.clear()
+            with torch.no_grad():
                 attacker = session.model(**step.batches[0]).loss
-                with session.defender.playing():
+                with session.game.defender.swapped_in():
                     defender = session.model(**step.batches[0]).loss
             seen.append(float(reward) == pytest.approx(float(defender - attacker), abs=1e-6))
         return found
@@ -487,8 +467,8 @@ def test_a_resumed_game_is_the_uninterrupted_one(settings, step, tmp_path):
     again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
     assert tr.same(tr.weights(whole.model), tr.weights(again.model))
     assert tr.same(whole.session.networks.state_dict(), again.session.networks.state_dict())
-    assert whole.session.rates == again.session.rates
-    assert whole.session.baseline.average == again.session.baseline.average
+    assert whole.session.records.rates == again.session.records.rates
+    assert whole.session.learning.baseline.average == again.session.learning.baseline.average
 
 
 @pytest.mark.parametrize("settings", [GAMES["v1"], GAMES["default"]], ids=["v1", "default"])
@@ -520,7 +500,7 @@ def test_what_the_stock_trainer_offers_keeps_working(settings, more, tmp_path):
     trainer.train()
     after = trainer.session.networks.state_dict().values()
     assert any(not torch.equal(first, second) for first, second in zip(before, after, strict=True))
-    assert 0 < trainer.session.numbers["drop_rate"] < 1
+    assert 0 < trainer.session.records.numbers["drop_rate"] < 1
     assert trainer.evaluate()["eval_accuracy"] >= 0
 
 
@@ -533,7 +513,7 @@ def test_accumulated_batches_are_the_same_defender(tmp_path):
             per_device_train_batch_size=size, gradient_accumulation_steps=parts,
         )  # fmt: skip
         trainer.train()
-        found.append(trainer.session.defender.weights)
+        found.append(trainer.session.game.defender.weights)
     for first, second in zip(*found, strict=True):
         torch.testing.assert_close(first, second, rtol=1e-3, atol=1e-5)
 
@@ -552,24 +532,26 @@ def test_records_tell_the_game(tmp_path):
 # Pruning
 
 
-def test_sites_are_chosen_by_rate_count_order_and_metric():
+def test_sites_are_chosen_by_rate_threshold_and_metric():
+    """Drop rates and costs of four sites, in place of a generator's and a metric's."""
     rates = {0: 0.2, 1: 0.9, 2: 0.6, 3: 0.6}
-    assert choose(rates, order="generator", count=3) == [1, 3, 2]
-    assert choose(rates, order="top", count=2) == [3, 2]
-    assert choose(rates, order="generator", threshold=0.6) == [1, 3, 2]
-    assert choose(rates, order="generator", threshold=0.95) == []
     costs = {0: 0.5, 1: 0.3, 2: 0.05, 3: 0.1}
 
-    def metric(uniform):
-        return 1 - sum(costs[site] for site in uniform)
+    def choose(**settings):
+        session = attached(tr.classifier(num_hidden_layers=4), evaluate=lambda: 1.0, **settings)
+        session.drop_rates = lambda: rates
+        session.metric_with = lambda uniform: 1 - sum(costs[site] for site in uniform)
+        return session.choose()
 
-    assert choose(rates, order="greedy", count=3, metric=metric) == [2, 3, 1]
-    assert choose(rates, order="greedy", max_drop=0.16, metric=metric) == [2, 3]
-    assert choose(rates, order="top", max_drop=0.16, metric=metric) == [3, 2]
-    assert choose(rates, order="generator", max_drop=0.16, metric=metric) == []
+    assert choose(prune_count=3) == [1, 3, 2]
+    assert choose(prune_threshold=0.6) == [1, 3, 2]
+    assert choose(prune_threshold=0.95) == []
+    assert choose(prune_count=2, prune_order="top") == [3, 2]
+    assert choose(prune_count=3, prune_order="greedy") == [2, 3, 1]
+    assert choose(max_drop=0.16, prune_order="top") == [3, 2]
+    assert choose(max_drop=0.16) == []
     with pytest.raises(MethodError, match="this model has 4 sites"):
-        choose(rates, order="top", count=5)
-    assert [len(uniform_at([5, 6, 7], part)) for part in (0, 0.01, 0.17, 0.34, 0.5, 1)] == [0, 1, 2, 3, 3, 3]
+        choose(prune_count=5)
 
 
 @pytest.mark.parametrize(
@@ -581,8 +563,6 @@ def test_sites_are_chosen_by_rate_count_order_and_metric():
         {"max_drop": 0.5, "prune_order": "greedy"},
         {"max_drop": 0.5, "prune_order": "top"},
         {"prune_count": 2, "prune_order": "top", "tune_share": 0.5, "distill_logits": 1.0, "distill_hidden": 1.0},
-        {"prune_count": 2, "prune_order": "greedy", "tune_share": 1},
-        {"max_drop": 0.5, "prune_order": "top", "tune_share": 1},
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
@@ -619,50 +599,45 @@ def test_sites_turn_uniform_one_by_one_and_the_game_is_the_teacher(tmp_path):
     assert trainer.session.settled
 
 
-def test_without_a_game_it_is_plain_training_with_sites_uniform(tmp_path):
-    """By hand: the same model, batches and noise, the upper sites made uniform at steps 1 and 6 of 20."""
-    trainer = game(tmp_path / "tuned", {"prune_count": 2, "prune_order": "top", "tune_share": 1})
-    rows = len(trainer.train_dataset)
-    trainer.train()
-    by_hand = tr.trainer(tmp_path / "by-hand", None, tr.classifier(**DROPOUT))
-    control = Control(by_hand.model)
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"prune_count": 2, "prune_order": "top"}, UniformSites(count=2, order="top")),
+        ({"prune_count": 1, "prune_order": "greedy"}, UniformSites(count=1, order="greedy")),
+        ({"max_drop": 0.5, "prune_order": "top"}, UniformSites(max_drop=0.5, order="top")),
+    ],
+    ids=["top", "greedy", "max_drop"],
+)
+def test_without_a_game_it_is_uniform_sites(old, new, tmp_path):
+    """The same plan and the same weights, and a warning that names the method to use."""
+    amount = f"count={new.count}" if new.count else f"max_drop={new.max_drop}"
+    with pytest.warns(FutureWarning, match=rf"UniformSites\({amount}, order='{new.order}'\)"):
+        method = AttendOut(tune_share=1, **old)
+    found = []
+    for place, made in enumerate((method, new)):
+        trainer = tr.trainer(tmp_path / str(place), made, tr.classifier(**DROPOUT))
+        trainer.train()
+        assert not trainer.session.alternatives()
+        found.append((trainer.plan(), tr.weights(trainer.model), len(trainer.train_dataset)))
+    (first, mine, rows), (second, theirs, others) = found
+    assert first.uniform == second.uniform != ()
+    assert (first.made_by["method"], second.made_by["method"]) == ("attendout", "uniform-sites")
+    assert tr.same(mine, theirs)
+    assert rows == others
 
-    class Schedule(tf.TrainerCallback):
-        def on_step_begin(self, args, state, trainer_control, **kwargs):
-            if state.global_step in (1, 6):
-                control.set_uniform({1: 1, 6: 0}[state.global_step])
 
-    by_hand.add_callback(Schedule())
-    by_hand.train()
-    assert rows == len(by_hand.train_dataset)
-    assert tr.same(tr.weights(trainer.model), tr.weights(by_hand.model))
-    assert trainer.plan().uniform == (0, 1)
-    assert not trainer.session.rates
-    assert not trainer.session.alternatives()
-
-
-def test_without_a_game_only_a_metric_needs_data_held_out(tmp_path):
-    held = {order: game(tmp_path, {"prune_count": 1, "prune_order": order, "tune_share": 1}) for order in ORDERS[1:]}
-    rows = {order: len(trainer.train_dataset) for order, trainer in held.items()}
-    assert rows["greedy"] < rows["top"] == len(tr.trainer(tmp_path, None).train_dataset)
-
-
-@pytest.mark.parametrize("order", ORDERS[1:])
-def test_resumed_without_a_game(order, tmp_path):
-    settings = {"prune_count": 2, "prune_order": order, "tune_share": 1}
-    saving = {"save_strategy": "steps", "save_steps": 4, "max_steps": 18}
+@pytest.mark.parametrize("order", ["generator", "greedy"])
+def test_pruning_after_a_game_resumes(order, tmp_path):
+    """In the game, when sites are to be chosen next, and when they are chosen."""
+    settings = {**GAMES["v1"], "prune_count": 2, "prune_order": order, "tune_share": 0.5}
+    saving = {"save_strategy": "steps", "save_steps": 3, "max_steps": 18}
     whole = game(tmp_path, settings, **saving)
     whole.train()
-    again = game(tmp_path, settings, tr.classifier(seed=5, **DROPOUT), **saving)
-    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
-    assert tr.same(tr.weights(whole.model), tr.weights(again.model))
-    assert whole.session.chosen == again.session.chosen
-
-
-def test_who_tunes_without_our_trainer_is_told():
-    session = attached(prune_count=1, prune_order="top", tune_share=1)
-    with pytest.raises(MethodError, match=r"needs attentrim\.Trainer"):
-        session.step()
+    for step in (6, 9, 12):
+        again = game(tmp_path, settings, tr.classifier(seed=5, **DROPOUT), **saving)
+        again.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))
+        assert tr.same(tr.weights(whole.model), tr.weights(again.model))
+        assert whole.session.chosen == again.session.chosen
 
 
 # Bad input
@@ -726,7 +701,7 @@ def test_rewards_that_are_no_numbers(tmp_path):
 
     def broken(window):
         with torch.no_grad():
-            trainer.session.defender.weights[-1].fill_(float("nan"))
+            trainer.session.game.defender.weights[-1].fill_(float("nan"))
         return original(window)
 
     original = trainer.session._rewards

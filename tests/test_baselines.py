@@ -254,7 +254,7 @@ def test_smp_keeps_the_heads_that_move_the_representation(loud_are_sharp):
     data = [{"input_ids": batch["input_ids"]} for batch in tr.batches(4)]
     method = SMP(target_sparsity=0.75, search_steps=150, search_lr=5e-3, map_length=16)
     plan = method.search(model, calibration=data, seed=0)
-    assert [plan.kept(0), plan.kept(1)] == [[2], [1]]
+    assert [plan.kept("heads", 0), plan.kept("heads", 1)] == [[2], [1]]
 
 
 @pytest.mark.parametrize("sparsity", [0.3, 0.5, 0.8])

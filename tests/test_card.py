@@ -16,7 +16,7 @@ from recordings import write_run
 
 from attentrim import Plan, trim
 from attentrim.card import known_as, write_card
-from attentrim.recorded import CARD
+from attentrim.runs.reader import CARD
 
 
 def trimmed(**removed):

@@ -11,7 +11,7 @@ import transformers as tf
 import zoo
 
 from attentrim import Plan, find_sites, trim
-from attentrim.checkpoint import stored_plan
+from attentrim.checkpoint.stored import stored_plan
 from attentrim.errors import UnsupportedModelError
 
 WORDS = [

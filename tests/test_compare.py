@@ -24,7 +24,7 @@ from attentrim.compare.experiment import (
     entries_of_sweep,
 )
 from attentrim.compare.results import interval, markdown, summarise, table
-from attentrim.compare.runs import Outcome, Run, carry_out, check_kept, drop_weights, runs_of
+from attentrim.compare.runs import Outcome, Run, check_kept, drop_weights, run_all, runs_of
 from attentrim.errors import AttentrimError
 
 FEW = ("--max_train_samples", 32, "--max_eval_samples", 24, "--num_train_epochs", 1, "--use_cpu")
@@ -269,7 +269,7 @@ def test_kept_runs_are_those_of_this_experiment(tmp_path):
     (runs[0].directory / "settings.json").write_text('{"a": 1, "seed": 0}')
     (runs[0].directory / "metrics.json").write_text('{"value": 7}')
     check_kept(runs)
-    kept = list(carry_out(runs, 1, False, lambda outcome: pytest.fail("nothing is to be run")))
+    kept = list(run_all(runs, 1, False, lambda outcome: pytest.fail("nothing is to be run")))
     assert kept[0].result == {"value": 7}
 
 

@@ -110,7 +110,7 @@ def test_gate_gradient_equals_finite_differences():
     model.double()
     with Control(model) as control:
         gates = torch.tensor([1.0, 0.3, 0.0, 1.0], dtype=torch.float64, requires_grad=True)
-        control.set_gates(1, gates)
+        control.set("heads", 1, gates)
 
         def loss() -> torch.Tensor:
             return zoo.output("bert", model, batch).square().mean()
@@ -121,7 +121,7 @@ def test_gate_gradient_equals_finite_differences():
             for step in (1e-5, -1e-5):
                 moved = gates.detach().clone()
                 moved[head] += step
-                control.set_gates(1, moved)
+                control.set("heads", 1, moved)
                 values.append(loss().item())
             assert gradient[head].item() == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-4, abs=1e-9)
 
@@ -132,7 +132,7 @@ def test_gate_equals_zeroed_columns_of_the_output_projection(no_grad):
     site = find_sites(by_hand)[0]
     site.output.weight[:, site.head_size : 2 * site.head_size] = 0
     with Control(model) as control:
-        control.set_gates(0, [1.0, 0.0, 1.0, 1.0])
+        control.set("heads", 0, [1.0, 0.0, 1.0, 1.0])
         torch.testing.assert_close(zoo.output("bert", model, batch), zoo.output("bert", by_hand, batch))
 
 
@@ -140,10 +140,10 @@ def test_gates_may_differ_by_sample(no_grad):
     model, batch = zoo.build("bert"), zoo.inputs("bert")
     gates = torch.tensor([[1.0, 1, 1, 1], [0, 1, 1, 1], [1, 0, 0, 1]])
     with Control(model) as control:
-        control.set_gates(0, gates)
+        control.set("heads", 0, gates)
         together = zoo.output("bert", model, batch)
         for row in range(3):
-            control.set_gates(0, gates[row])
+            control.set("heads", 0, gates[row])
             alone = zoo.output("bert", model, {key: value[row : row + 1] for key, value in batch.items()})
             torch.testing.assert_close(together[row : row + 1], alone)
 
@@ -188,7 +188,7 @@ def test_gradient_checkpointing_sees_the_same_masks(name):
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         with Control(model) as control:
             gates = torch.ones(control.sites[0].groups, requires_grad=True)
-            control.set_gates(0, gates)
+            control.set("heads", 0, gates)
             control.set_score_mask(1, random_mask(torch.Size([3, 11, 11])))
             torch.manual_seed(0)
             zoo.output(name, model, batch).square().sum().backward()
@@ -210,7 +210,7 @@ def test_torch_compile_sees_control_that_comes_later(name, no_grad):
         expected = zoo.output(name, model, batch)
         torch.testing.assert_close(zoo.output(name, compiled, batch), expected, atol=1e-5, rtol=1e-5)
         control.clear()
-        control.set_gates(0, [0.0, 0.0, 1.0, 1.0])
+        control.set("heads", 0, [0.0, 0.0, 1.0, 1.0])
         expected = zoo.output(name, model, batch)
         torch.testing.assert_close(zoo.output(name, compiled, batch), expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(zoo.output(name, compiled, batch), dense, atol=1e-5, rtol=1e-5)
@@ -221,11 +221,11 @@ def test_uniform_can_be_switched_by_a_tensor(no_grad):
     dense = zoo.output("bert", model, batch)
     with Control(model) as control:
         switch = torch.zeros(())
-        control.set_uniform(0, switch)
+        control.set("uniform", 0, switch)
         assert torch.equal(zoo.output("bert", model, batch), dense)
         switch.fill_(1.0)
         switched = zoo.output("bert", model, batch)
-        control.set_uniform(0)
+        control.set("uniform", 0)
         assert torch.equal(switched, zoo.output("bert", model, batch))
 
 
@@ -233,7 +233,7 @@ def test_uniform_site_keeps_its_graph():
     """Query and key get zero gradients rather than none, so that distributed training does not wait for them."""
     model, batch = bert()
     with Control(model) as control:
-        control.set_uniform(0)
+        control.set("uniform", 0)
         zoo.output("bert", model, batch).sum().backward()
     gradient = find_sites(model)[0].module.query.weight.grad
     assert gradient is not None
@@ -256,7 +256,7 @@ def test_a_copy_of_a_controlled_model_is_not_controlled(no_grad):
     dense = zoo.output("bert", model, batch)
     with Control(model) as control:
         gates = torch.ones(4, requires_grad=True)
-        control.set_gates(0, gates * 0.5)
+        control.set("heads", 0, gates * 0.5)
         assert torch.equal(zoo.output("bert", copy.deepcopy(model), batch), dense)
 
 
@@ -264,7 +264,7 @@ def test_saving_a_controlled_model_saves_a_stock_one(tmp_path, no_grad):
     model, batch = bert()
     dense = zoo.output("bert", model, batch)
     with Control(model) as control:
-        control.set_gates(0, torch.zeros(4))
+        control.set("heads", 0, torch.zeros(4))
         model.save_pretrained(tmp_path)
     again = type(model).from_pretrained(tmp_path, attn_implementation="eager")
     assert torch.equal(zoo.output("bert", again, batch), dense)
@@ -275,7 +275,7 @@ def test_saving_a_controlled_model_saves_a_stock_one(tmp_path, no_grad):
     [
         ("flex_attention", lambda control: control.set_score_mask(0, torch.zeros(1, 4, 4, dtype=torch.bool))),
         ("flash_attention_2", lambda control: control.set_score_mask(0, torch.zeros(1, 4, 4, dtype=torch.bool))),
-        ("flash_attention_2", lambda control: control.set_gates(0, torch.zeros(4))),
+        ("flash_attention_2", lambda control: control.set("heads", 0, torch.zeros(4))),
     ],
 )
 def test_backends_that_cannot_do_it_are_refused(backend, ask):
@@ -291,30 +291,35 @@ def test_backends_that_cannot_do_it_are_refused(backend, ask):
 def test_check_notices_a_site_that_is_never_reached():
     model, batch = bert()
     with Control(model) as control:
-        control.set_gates(1, torch.zeros(4))
+        control.set("heads", 1, torch.zeros(4))
         control.check(**batch)
-        site = control.sites[1].module
-        site.forward = lambda hidden_states, **kwargs: (hidden_states, None)
-        with pytest.raises(ControlError, match=r"Site 1 .* ignored what was asked of it: gates"):
+        layer = model.encoder.layer[1].attention
+        layer.forward = lambda hidden_states, *args, **kwargs: (hidden_states, None)
+        with pytest.raises(ControlError, match=r"Site 1 .* ignored what it was told to leave out: heads"):
             control.check(**batch)
 
 
-def test_check_notices_closed_heads_that_speak():
+def test_closed_heads_stay_silent_whatever_is_added_before_the_projection(no_grad):
     model, batch = bert()
+    seen = []
     with Control(model) as control:
-        control.set_gates(1, torch.zeros(4))
-        leak = control.sites[1].module.register_forward_hook(lambda m, a, out: (out[0] + 1.0, out[1]))
-        with pytest.raises(ControlError, match="the output of a closed head is not zero"):
-            control.check(**batch)
+        control.set("heads", 1, torch.tensor([1.0, 0.0, 1.0, 0.0]))
+        site = control.sites[1]
+        leak = site.module.register_forward_hook(lambda m, a, out: (out[0] + 1.0, out[1]))
+        spy = site.output.register_forward_hook(lambda m, args, out: seen.append(args[0]))
+        model(**batch)
         leak.remove()
-        assert model.training is False
+        spy.remove()
+    heads = seen[0].unflatten(-1, (4, -1))
+    assert not heads[:, :, [1, 3]].any()
+    assert heads[:, :, [0, 2]].any()
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda c: c.set_gates(0, torch.ones(3)), r"Site 0 has 4 heads: gates must be \[4\]"),
-        (lambda c: c.set_gates(7, torch.ones(4)), "There is no site 7: this model has sites 0 to 1"),
+        (lambda c: c.set("heads", 0, torch.ones(3)), r"Site 0 has 4 heads: gates must be \[4\]"),
+        (lambda c: c.set("heads", 7, torch.ones(4)), "There is no site 7: this model has sites 0 to 1"),
         (lambda c: c.set_score_mask(0, torch.ones(3, 3)), r"must be \[batch, query, key\]"),
         (lambda c: c.set_score_mask(0, torch.ones(1, 2, 3, 3)), r"or 1, query, key\]. Got \[1, 2, 3, 3\]"),
         (lambda c: c.set_score_mask(0, torch.ones(1, 3, 3)), "must be bool"),
@@ -338,9 +343,9 @@ def test_a_detached_control_says_so():
     control = Control(model)
     control.detach()
     with pytest.raises(ControlError, match="detached"):
-        control.set_uniform(0)
+        control.set("uniform", 0)
     control.attach()
-    control.set_uniform(0)
+    control.set("uniform", 0)
     control.detach()
 
 
@@ -348,7 +353,7 @@ def test_folded_sites_have_nothing_to_control():
     model, _ = bert()
     small = trim(model, Plan.of(model, uniform=[0]))
     with Control(small) as control, pytest.raises(ControlError, match="has no heads left"):
-        control.set_gates(0, torch.ones(4))
+        control.set("heads", 0, torch.ones(4))
 
 
 @pytest.mark.parametrize("off", [False, 0, None])
@@ -356,8 +361,8 @@ def test_uniform_can_be_taken_back(off, no_grad):
     model, batch = bert()
     dense = zoo.output("bert", model, batch)
     with Control(model) as control:
-        control.set_uniform(0)
-        control.set_uniform(0, off)
+        control.set("uniform", 0)
+        control.set("uniform", 0, off)
         assert torch.equal(zoo.output("bert", model, batch), dense)
 
 
@@ -370,7 +375,7 @@ def test_attaching_twice_is_refused_and_old_controls_leave_new_ones_alone(name, 
         old.attach()
     old.detach()
     with Control(model) as new:
-        new.set_uniform(0)
+        new.set("uniform", 0)
         asked = zoo.output(name, model, batch)
         old.detach()
         assert torch.equal(zoo.output(name, model, batch), asked)
@@ -384,7 +389,7 @@ def test_check_leaves_every_module_in_its_mode():
     model.train()
     model.embeddings.eval()
     with Control(model) as control:
-        control.set_uniform(0)
+        control.set("uniform", 0)
         control.check(**batch)
     assert model.training
     assert not model.embeddings.training

@@ -18,6 +18,7 @@ from published import write_copy
 import attentrim
 from attentrim import Plan
 from attentrim.cli import COMMANDS, main
+from attentrim.cost import plan_cost
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -25,7 +26,7 @@ PAGES = [
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
     if re.search(r"```(python|bash)", path.read_text())
 ]
-NAME_HIGH_SITES = ("attendout", "checkpoints", "concepts", "prune-a-trained-model", "training")
+NAME_HIGH_SITES = ("attendout", "checkpoints", "concepts", "prune-a-trained-model", "training", "uniform-sites")
 """Pages whose commands need twelve sites; the others do with fewer."""
 BLOCK = re.compile(r"```(python|bash|yaml)\n(.*?)```", flags=re.DOTALL)
 
@@ -120,6 +121,6 @@ def test_readme_shows_real_numbers():
     """What README says the example prints, counted on the skeleton of BERT-base: any half of the heads."""
     with torch.device("meta"):
         model = tf.BertForSequenceClassification(tf.BertConfig())
-    before, after = Plan.of(model, heads={site: range(6) for site in range(12)}).cost(model)
+    before, after = plan_cost(model, Plan.of(model, heads={site: range(6) for site in range(12)}))
     printed = f"{before.heads} -> {after.heads} heads, {before.parameters:,} -> {after.parameters:,} parameters"
     assert f"`{printed}`" in (ROOT / "README.md").read_text()

@@ -13,23 +13,31 @@ from hypothesis import strategies as st
 
 from attentrim import Control, Plan, find_sites, portable, trim
 from attentrim.errors import UnsupportedModelError
+from attentrim.structures.neurons import find_blocks
 
 EAGER_ONLY = ("mpnet", "deberta-v2")
-PAIRS = [
-    (name, attn) for name in zoo.CONFIGS for attn in ("eager", "sdpa") if not (name in EAGER_ONLY and attn == "sdpa")
-]
-CORNERS = ("nothing", "one group of every site", "every site uniform", "every site uniform and thinned")
-CORNERS += (
+NAMES = (*zoo.CONFIGS, *zoo.VARIANTS)
+PAIRS = [(name, attn) for name in NAMES for attn in ("eager", "sdpa") if not (name in EAGER_ONLY and attn == "sdpa")]
+CORNERS = (
+    "nothing",
+    "one group of every site",
+    "every site uniform",
+    "every site uniform and thinned",
     "first site headless",
     "every site headless",
     "first uniform, last thinned",
     "first headless, last uniform",
+    "half of the neurons",
+    "no neurons in the first block",
+    "all layers that can go",
+    "some of everything",
 )
+MIXTURES = (*((kind,) for kind in plans.REMOVALS), tuple(plans.REMOVALS))
 
 
 @functools.cache
 def shared_model(name: str, attn: str):
-    return zoo.build(name, attn=attn)
+    return zoo.build(name, attn=attn, layers=3)
 
 
 def paddings(name: str) -> list[str]:
@@ -72,11 +80,12 @@ def test_corner_plans(name, attn, corner):
     check_equivalence(name, attn, plans.corner_plans(shared_model(name, attn))[corner])
 
 
+@pytest.mark.parametrize("kinds", MIXTURES, ids="+".join)
 @pytest.mark.parametrize(("name", "attn"), PAIRS)
-@settings(max_examples=10)
+@settings(max_examples=3)
 @given(data=st.data())
-def test_random_plans(name, attn, data):
-    check_equivalence(name, attn, data.draw(plans.random_plans(shared_model(name, attn))))
+def test_random_plans(name, attn, kinds, data):
+    check_equivalence(name, attn, data.draw(plans.random_plans(shared_model(name, attn), kinds)))
 
 
 @pytest.mark.parametrize(("name", "attn"), PAIRS)
@@ -85,8 +94,10 @@ def test_the_plans_of_this_suite_change_the_answers(name, attn, no_grad):
     model, batch = shared_model(name, attn), zoo.inputs(name)
     dense = zoo.output(name, model, batch)
     for corner in CORNERS[1:]:
+        if corner == "all layers that can go" and not plans.removable_layers(model):
+            continue
         masked = masked_output(name, model, plans.corner_plans(model)[corner], batch)
-        assert (masked - dense).abs().max() > 1e-3, corner
+        assert (masked - dense).abs().max() > 5e-4, corner  # fifty times what equality allows
 
 
 @pytest.mark.parametrize(("name", "attn"), PAIRS)
@@ -96,33 +107,45 @@ def test_attaching_and_detaching_leaves_no_trace(name, attn, no_grad):
     attributes = {path: set(vars(module)) for path, module in model.named_modules()}
     with Control(model) as control:
         assert torch.equal(zoo.output(name, model, batch), before)
-        control.set_uniform(0)
+        control.set("uniform", 0)
         assert not torch.equal(zoo.output(name, model, batch), before)
     assert torch.equal(zoo.output(name, model, batch), before)
     assert {path: set(vars(module)) for path, module in model.named_modules()} == attributes
 
 
 @pytest.mark.parametrize(
-    "corner", ["first uniform, last thinned", "every site uniform", "first headless, last uniform"]
+    "corner",
+    ["every site uniform", "first headless, last uniform", "all layers that can go", "some of everything"],
 )
-@pytest.mark.parametrize("name", list(zoo.CONFIGS))
-def test_loaded_equals_saved_to_the_bit(name, corner, tmp_path, no_grad):
+@pytest.mark.parametrize("name", NAMES)
+def test_loaded_equals_saved(name, corner, tmp_path, no_grad):
     model, batch = shared_model(name, "eager"), zoo.inputs(name, paddings(name)[-1])
     trimmed = trim(model, plans.corner_plans(model)[corner])
     trimmed.save_pretrained(tmp_path / "first")
     loaded = type(model).from_pretrained(tmp_path / "first", attn_implementation="eager")
     loaded.save_pretrained(tmp_path / "second")
-    assert torch.equal(zoo.output(name, loaded, batch), zoo.output(name, trimmed, batch))
+    assert_same(zoo.output(name, trimmed, batch), zoo.output(name, loaded, batch))
+    saved, read = trimmed.state_dict(), loaded.state_dict()
+    assert saved.keys() == read.keys()
+    assert all(torch.equal(saved[key], read[key]) for key in saved)
     weights = [(tmp_path / turn / "model.safetensors").read_bytes() for turn in ("first", "second")]
     assert weights[0] == weights[1]
     assert [p.requires_grad for p in loaded.parameters()] == [p.requires_grad for p in trimmed.parameters()]
 
 
-@pytest.mark.parametrize("corner", ["first uniform, last thinned", "first headless, last uniform"])
-@pytest.mark.parametrize("name", list(zoo.CONFIGS))
+@pytest.mark.parametrize(
+    "corner",
+    [
+        "first uniform, last thinned",
+        "first headless, last uniform",
+        "no neurons in the first block",
+        "some of everything",
+    ],
+)
+@pytest.mark.parametrize("name", NAMES)
 def test_gradients_reach_all_that_is_left(name, corner):
     """Nothing trainable goes without a gradient, or data-parallel training would wait for it."""
-    dense = zoo.build(name)
+    dense = zoo.build(name, layers=3)
     trimmed = trim(dense, plans.corner_plans(dense)[corner])
     batch = zoo.inputs(name)
     for model in (dense, trimmed):
@@ -132,6 +155,7 @@ def test_gradients_reach_all_that_is_left(name, corner):
         if parameter.requires_grad and path in reached:
             assert parameter.grad is not None, path
             assert torch.isfinite(parameter.grad).all(), path
-    outputs = [site.output.weight for site in find_sites(trimmed) if site.heads or site.uniform]
+    outputs = [block.output.weight for block in find_blocks(trimmed) if block.neurons]
+    outputs += [site.output.weight for site in find_sites(trimmed) if site.heads or site.uniform]
     assert outputs
     assert all(weight.grad is not None and weight.grad.any() for weight in outputs)

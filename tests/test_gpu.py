@@ -120,7 +120,7 @@ def test_gradient_checkpointing_under_autocast():
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         with Control(model) as control:
             gates = torch.ones(4, device="cuda", requires_grad=True)
-            control.set_gates(0, gates)
+            control.set("heads", 0, gates)
             with torch.autocast("cuda", torch.bfloat16):
                 loss = zoo.output("bert", model, on_gpu(zoo.inputs("bert"))).float().square().mean()
             loss.backward()

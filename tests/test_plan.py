@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import plans
 import pytest
@@ -13,8 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attentrim import Plan, find_sites, trim
-from attentrim.checkpoint import stored_plan
-from attentrim.errors import PlanError
+from attentrim.checkpoint.stored import TrimmedConfig, stored_plan
+from attentrim.cost import plan_cost
+from attentrim.errors import AttentrimError, PlanError
+from attentrim.indices import from_text, to_text
+
+FIXTURES = Path(__file__).parent / "fixtures" / "version-0.1.0"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +38,7 @@ def test_counts(bert):
     assert plan.heads_total == 8
     assert plan.heads_removed == 2
     assert plan.heads_kept == [2, 0]
-    assert plan.kept(0) == [0, 2]
+    assert plan.kept("heads", 0) == [0, 2]
     assert plan.sparsity == 2 / 8
 
 
@@ -48,12 +53,12 @@ def test_empty_plan_is_false(bert):
 
 def test_cost_before_and_after_matches_the_models(bert):
     plan = Plan.of(bert, heads={0: [0]}, uniform=[1])
-    before, after = plan.cost(bert, batch=2, length=16)
+    before, after = plan_cost(bert, plan, batch=2, length=16)
     small = trim(bert, plan)
     for cost, model in ((before, bert), (after, small)):
         assert cost.parameters == sum(p.numel() for p in model.parameters())
         assert cost.bytes == 4 * cost.parameters
-        assert cost.heads == sum(site.heads for site in find_sites(model))
+        assert cost.units["heads"] == sum(site.heads for site in find_sites(model))
     # one head: 4 projections of 24x6, 3 biases of 6; a folded site: 3 of 24x24 with biases
     assert before.parameters - after.parameters == (4 * 24 * 6 + 3 * 6) + 3 * (24 * 24 + 24)
 
@@ -64,7 +69,7 @@ def test_flops_of_a_layer_by_hand(bert):
     attention = 2 * 2 * tokens * tokens * width
     feed_forward = 2 * 2 * tokens * width * inner
     pooler = 2 * width * width
-    before, after = Plan.of(bert, uniform=[0, 1]).cost(bert, batch=1, length=tokens)
+    before, after = plan_cost(bert, Plan.of(bert, uniform=[0, 1]), batch=1, length=tokens)
     assert before.flops == 2 * (projections + attention + feed_forward) + pooler
     assert after.flops == 2 * (2 * width * width + feed_forward) + pooler
 
@@ -72,7 +77,7 @@ def test_flops_of_a_layer_by_hand(bert):
 @pytest.mark.parametrize("name", list(zoo.CONFIGS))
 def test_cost_counts_every_architecture(name):
     model = zoo.build(name)
-    before, after = plans.corner_plans(model)["every site uniform"].cost(model, batch=1, length=16)
+    before, after = plan_cost(model, plans.corner_plans(model)["every site uniform"], batch=1, length=16)
     assert 0 < after.flops < before.flops
     assert 0 < after.parameters < before.parameters
 
@@ -81,14 +86,14 @@ def test_cost_counts_every_architecture(name):
 def test_cost_of_classifiers_that_look_for_the_last_token(head):
     torch.manual_seed(0)
     model = head(zoo.CONFIGS["bart" if "Bart" in head.__name__ else "gpt2"]())
-    before, after = Plan.of(model, uniform=[0]).cost(model, batch=2, length=16)
+    before, after = plan_cost(model, Plan.of(model, uniform=[0]), batch=2, length=16)
     assert 0 < after.flops < before.flops
 
 
 def test_cost_keeps_to_the_positions_a_model_has():
     config = zoo.CONFIGS["bert"]()
     config.max_position_embeddings = 40
-    before, after = Plan.of(tf.BertModel(config), uniform=[0]).cost(tf.BertModel(config), length=128)
+    before, after = plan_cost(tf.BertModel(config), Plan.of(tf.BertModel(config), uniform=[0]), length=128)
     assert before.length == after.length == 38
 
 
@@ -100,7 +105,7 @@ def test_round_trip(bert, tmp_path):
     plan = Plan.of(bert, heads={0: [1]}, uniform=[1], made_by={"method": "by hand", "seed": 3})
     plan.save(tmp_path / "plan.json")
     assert Plan.load(tmp_path / "plan.json") == plan
-    assert json.loads((tmp_path / "plan.json").read_text())["version"] == 1
+    assert json.loads((tmp_path / "plan.json").read_text())["version"] == 2
 
 
 def test_union(bert):
@@ -130,10 +135,10 @@ def test_composition_refuses_a_plan_for_the_full_model(bert):
 @settings(max_examples=8)
 @given(data=st.data())
 def test_trimming_twice_is_trimming_once_by_the_composition(name, data):
-    model, batch = zoo.build(name), zoo.inputs(name)
+    model, batch = zoo.build(name, layers=3), zoo.inputs(name)
     first = data.draw(plans.random_plans(model))
     once = trim(model, first)
-    second = data.draw(_second_plans(once))
+    second = data.draw(plans.random_plans(once))
     twice = trim(once, second)
     direct = trim(model, first.then(second))
     composed = stored_plan(twice)
@@ -141,18 +146,6 @@ def test_trimming_twice_is_trimming_once_by_the_composition(name, data):
     with torch.no_grad():
         expected, actual = zoo.output(name, direct, batch), zoo.output(name, twice, batch)
     assert (expected - actual).abs().max() <= 1e-5 * max(1.0, expected.abs().max().item())
-
-
-def _second_plans(model):
-    alive = [site for site in find_sites(model) if site.heads]
-    choices = [st.tuples(st.sets(st.integers(0, site.groups - 1)), st.booleans()) for site in alive]
-
-    def build(drawn):
-        heads = {site.index: plans.heads_of(site, groups) for site, (groups, _) in zip(alive, drawn, strict=True)}
-        uniform = [site.index for site, (_, flat) in zip(alive, drawn, strict=True) if flat]
-        return Plan.of(model, heads=heads, uniform=uniform)
-
-    return st.tuples(*choices).map(build)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +162,17 @@ def _second_plans(model):
         ({"heads": {0: torch.tensor([True, False])}}, "named by a whole number"),
         ({"made_by": {"seed": {1, 2}}}, "'made_by' goes into a JSON file"),
         ({"uniform": [5]}, "There is no site 5"),
-        ({"uniform": [0, 0]}, "names a uniform site twice"),
+        ({"uniform": [0, 0]}, "names site 0 twice under 'uniform'"),
+        ({"uniform": 3}, "'uniform' is given as a list of sites. Got 3"),
+        ({"heads": [3]}, "'heads' is given as a mapping from sites to heads"),
+        ({"neurons": {0: [32]}}, "Block 0 has no neuron 32: it has neurons 0 to 31"),
+        ({"neurons": {0: [3, 3]}}, "names a neuron of block 0 twice"),
+        ({"neurons": {2: [0]}}, "There is no block 2: the model has blocks 0 to 1"),
+        ({"layers": [2]}, "There is no layer 2: the model has layers 0 to 1"),
+        ({"layers": [0, 1]}, "removes all layers, 0 to 1: encoder would have none left"),
+        ({"layers": [1], "heads": {1: [0]}}, r"names site 1 \(encoder.layer.1.attention.self\) under 'heads' and"),
+        ({"layers": [1], "neurons": {1: [0]}}, "names block 1 .* under 'neurons' and removes the layer"),
+        ({"layers": [1], "uniform": [1]}, "names site 1 .* under 'uniform' and removes the layer"),
     ],
 )
 def test_wrong_plans(bert, wrong, message):
@@ -208,25 +211,49 @@ def test_not_a_plan(bert):
         trim(bert, {"heads": {0: [1]}})
 
 
+def test_an_unknown_kind_is_answered_with_the_nearest(bert):
+    with pytest.raises(AttentrimError, match=r"Unknown kind of structure 'neuron'\. Did you mean 'neurons'"):
+        Plan.of(bert, neuron={0: [1]})
+
+
 def _file(bert, **changes):
-    return {**Plan.of(bert, heads={0: [1]}).to_dict(), **changes}
+    return {**Plan.of(bert, heads={0: [1]}, neurons={1: [0, 1, 2, 9]}).to_dict(), **changes}
+
+
+def _removed(**changes):
+    return {"removed": {"heads": {"0": "1"}, **changes}}
+
+
+def _sites(**changes):
+    return {"places": {"sites": [{"path": "x", "heads": 4, "head_size": 2, **changes}]}, "removed": {}}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"format": "other"}, "is not an attentrim plan"),
-        ({"version": 2}, "has version 2; this attentrim reads up to 1: pip install --upgrade"),
+        ({"version": 3}, "has version 3; this attentrim reads up to 2: pip install --upgrade"),
         ({"version": "1"}, "has no valid version"),
-        ({"heads": {"0": [9]}}, "Site 0 has no head 9"),
-        ({"heads": {"00": [1]}}, "not by '00'"),
-        ({"heads": {"0": 1}}, "is damaged"),
-        ({"heads": None}, "is damaged"),
-        ({"uniform": 3}, "is damaged"),
-        ({"sites": [{"path": "x"}]}, "is damaged"),
-        ({"sites": [{"path": "x", "heads": 4, "groups": 3, "head_size": 2}]}, "cannot have"),
-        ({"sites": [{"path": "x", "heads": "4", "groups": 4, "head_size": 2}]}, "not whole numbers"),
-        ({"sites": [{"path": "x", "heads": 4, "groups": 4, "head_size": 2, "extra": 1}]}, "unknown field 'extra'"),
+        ({"version": True}, "has no valid version"),
+        (_removed(heads={"0": "9"}), "'9' is no range of numbers below 4"),
+        (_removed(heads={"00": "1"}), "not by '00'"),
+        (_removed(heads={"7": "1"}), "there is no site 7: it speaks of 2 sites"),
+        (_removed(heads={"0": 1}), "numbers are written like '0-3,7'. Got 1"),
+        (_removed(heads={"0": "1,1"}), "names a head of site 0 twice"),
+        (_removed(heads=None), "is damaged"),
+        (_removed(uniform=3), "numbers are written like"),
+        (_removed(neurons={"0": "mask:!"}), "is no base64 bit mask"),
+        (_removed(neurons={"0": "mask://///////w=="}), "names 55, and there are 32 only"),
+        (_removed(neurons={"0": "0-999999999999"}), "is no range of numbers below 32"),
+        (_removed(neurons={"0": "5-2"}), "is no range of numbers"),
+        (_removed(tails={"0": "1"}), "speaks of 'tails', which is no kind of structure"),
+        ({"places": {"sites": [{"path": "x"}]}}, "is damaged"),
+        ({"places": {"rooms": []}}, "speaks of 'rooms', which is no places"),
+        (_sites(groups=3), "cannot have"),
+        (_sites(heads="4"), "has '4' heads, groups or features, which is no possible count"),
+        (_sites(heads=10**8), "which is no possible count"),
+        (_sites(extra=1), "unknown field 'extra'"),
+        (_sites(path=7), "a place is named by its path"),
     ],
 )
 def test_damaged_files(bert, tmp_path, change, message):
@@ -235,6 +262,66 @@ def test_damaged_files(bert, tmp_path, change, message):
     with pytest.raises(PlanError, match=message) as error:
         Plan.load(path)
     assert str(path) in str(error.value)
+    assert len(str(error.value)) < 400
+
+
+def test_a_plan_of_version_1_is_filled_in_from_the_model():
+    folder = FIXTURES / "bert"
+    plan = Plan.load(folder / "plan.json")
+    assert (plan.heads, plan.uniform, plan.sparsity) == ({0: (1, 2)}, (1,), 0.25)
+    assert plan.shapes.keys() == {"sites"}
+    dense = tf.BertForSequenceClassification(
+        tf.BertConfig(hidden_size=8, num_hidden_layers=2, num_attention_heads=4, intermediate_size=8, vocab_size=20)
+    )
+    assert plan.fitted(dense) == Plan.of(dense, heads={0: [1, 2]}, uniform=[1])
+    assert stored_plan(trim(dense, plan)).shapes.keys() == {"sites", "blocks", "layers"}
+
+
+def test_a_plan_of_a_base_model_is_small(tmp_path):
+    """Half of the neurons of BERT-base at random, which no run of numbers shortens."""
+    with torch.device("meta"):
+        model = tf.BertModel(tf.BertConfig())
+    generator = torch.Generator().manual_seed(0)
+    neurons = {block: torch.randperm(3072, generator=generator)[:1536].tolist() for block in range(12)}
+    plan = Plan.of(model, neurons=neurons, heads={site: range(0, 12, 2) for site in range(12)})
+    plan.save(tmp_path / "plan.json")
+    assert (tmp_path / "plan.json").stat().st_size < 100_000
+    assert Plan.load(tmp_path / "plan.json") == plan
+    model.config.quantization_config = TrimmedConfig(plan.to_dict())
+    model.config.save_pretrained(tmp_path)
+    assert (tmp_path / "config.json").stat().st_size < 20_000
+
+
+@given(numbers=st.sets(st.integers(0, 300)))
+def test_numbers_as_text(numbers):
+    ordered = tuple(sorted(numbers))
+    text = to_text(ordered)
+    assert from_text(text, 301) == ordered
+    runs = ",".join(str(number) for number in ordered)
+    assert len(text) <= len(runs) + 1
+    assert len(text) <= len("mask:") + 4 * (301 // 24 + 1)
+
+
+def test_layers_that_go_take_their_heads_and_neurons_with_them(bert):
+    plan = Plan.of(bert, heads={0: [1]}, layers=[1])
+    assert plan.heads_kept == [3, 0]
+    assert plan.neurons_kept == [32, 0]
+    assert plan.sparsity == 5 / 8
+    assert [shape.path for shape in plan.after()["layers"]] == ["encoder.layer.0"]
+    assert plan.describe() == ["5 of 8 attention heads", "32 of 64 neurons", "1 of 2 layers"]
+
+
+def test_a_union_names_what_goes_with_a_layer_once(bert):
+    both = Plan.of(bert, heads={1: [0]}, neurons={1: [3], 0: [4]}) | Plan.of(bert, layers=[1])
+    assert both == Plan.of(bert, neurons={0: [4]}, layers=[1])
+
+
+def test_numbers_after_a_layer_is_gone():
+    model = zoo.build("bert", layers=4)
+    first = Plan.of(model, heads={2: [0]}, neurons={3: [5]}, layers=[1])
+    small = trim(model, first)
+    second = Plan.of(small, heads={1: [0]}, neurons={2: [5]}, uniform=[2], layers=[0])
+    assert first.then(second) == Plan.of(model, heads={2: [0, 1]}, neurons={3: [5, 6]}, uniform=[3], layers=[0, 1])
 
 
 def test_unreadable_files(tmp_path):

@@ -52,7 +52,7 @@ def planted():
     data = [tf.default_data_collator(examples(128, seed)) for seed in range(6)]
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-2)
     with Control(model) as control:
-        control.set_gates(0, [float(head in PLANTED) for head in range(HEADS)])
+        control.set("heads", 0, [float(head in PLANTED) for head in range(HEADS)])
         for step in range(250):
             optimizer.zero_grad()
             model(**data[step % 6]).loss.backward()
@@ -64,7 +64,7 @@ def planted():
         model.eval()
         assert accuracy(model, test) > 0.97
         for head in PLANTED:
-            control.set_gates(0, [float(other in PLANTED and other != head) for other in range(HEADS)])
+            control.set("heads", 0, [float(other in PLANTED and other != head) for other in range(HEADS)])
             assert accuracy(model, test) < 0.7, f"the answer does not pass through head {head}"
     return model.state_dict()
 
@@ -82,7 +82,7 @@ def kept(planted, method, directory, seed=0, steps=150):
     trainer.train()
     plan = trainer.plan()
     assert plan.heads_removed == HEADS - len(PLANTED)
-    return plan.kept(0)
+    return plan.kept("heads", 0)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

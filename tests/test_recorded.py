@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from attentrim.errors import AttentrimError
 from attentrim.plan import Plan, SiteShape
-from attentrim.recorded import Recorded
+from attentrim.runs.reader import Recorded
 
 
 def test_gates_curves_and_events(tmp_path):

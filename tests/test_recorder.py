@@ -15,9 +15,9 @@ from recordings import bench_of, write_run
 import attentrim
 from attentrim import RunRecorder
 from attentrim.errors import MethodError
-from attentrim.recorded import Recorded
 from attentrim.report import write_report
-from attentrim.run_files import changed_arguments
+from attentrim.runs.reader import Recorded
+from attentrim.runs.training import changed_arguments
 
 NOTEBOOK = Path(__file__).parent.parent / "examples" / "from_model_to_report.ipynb"
 STEPS = 8

@@ -149,11 +149,11 @@ def test_skipped_layers_pass_their_input_on(name, no_grad):
     seen = {}
     with Control(model) as control:
         for site in control.sites:
-            control.set_skip(site.index, torch.tensor(0.0))
+            control.set("layers", site.index, torch.tensor(0.0))
         assert torch.equal(zoo.output(name, model, batch), plain)
         hooks = []
         for site in control.sites:
-            control.set_skip(site.index, torch.tensor(1.0))
+            control.set("layers", site.index, torch.tensor(1.0))
             block = model.get_submodule(site.block)
             hooks.append(
                 block.register_forward_hook(
@@ -194,7 +194,7 @@ def test_attention_layerdrop_is_the_uniform_site():
     other = tr.classifier()
     with Control(other) as control:
         for site in control.sites:
-            control.set_uniform(site.index)
+            control.set("uniform", site.index)
         torch.testing.assert_close(other.eval()(**batch).logits, dropped)
 
 

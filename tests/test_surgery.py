@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from attentrim import Control, Plan, find_sites, portable, trim
 from attentrim.errors import PlanError, UnsupportedModelError
-from attentrim.trimmed import mean_weights, windowed_mean
+from attentrim.structures.means import mean_weights, windowed_mean
 
 BATCH, TOKENS = 3, 37
 

@@ -33,7 +33,7 @@ def load(task, source, split):
     table = task.adapt(table) if task.adapt else table
     if task.labels is None:
         task = task.with_labels(task.labels_in(source.table("train"), source.columns))
-    return read_examples(table, source.columns, task.kind, task.named_labels, split != "test")
+    return read_examples(table, source.columns, task.kind.name, task.named_labels, split != "test")
 
 
 def local(name, directory, split):
@@ -296,8 +296,8 @@ def test_own_files_of_every_kind(tmp_path):
         ("a.csv", "text,label\na,1\nb\n", {}, r"line 3: 2 cells are needed \(text, label\), 1 found"),
         ("a.csv", 'text,label\n"a,1\n', {}, "line 2: unexpected end of data"),
         ("a.csv", "text,text\na,1\n", {}, "names a column twice"),
-        ("a.csv", "text;label\na;1\n", {}, "parted by semicolons"),
-        ("a.tsv", "text\tlabel\na\t1\nno tab\n", {}, "line 3: 2 cells are needed .* parted by tabs"),
+        ("a.csv", "text;label\na;1\n", {}, "separated by semicolons"),
+        ("a.tsv", "text\tlabel\na\t1\nno tab\n", {}, "line 3: 2 cells are needed .* tab-separated"),
         (
             "a.csv",
             "text,label\na,1\n",
@@ -472,7 +472,7 @@ def test_every_task_says_where_it_lies():
 def test_the_embedded_task_needs_no_files():
     task = TASKS["acceptability"]
     table = task.generate("validation")
-    examples = read_examples(table, task.columns, task.kind, task.labels, True)
+    examples = read_examples(table, task.columns, task.kind.name, task.labels, True)
     assert sum(example.label for example in examples) == len(examples) / 2
 
 
@@ -596,7 +596,7 @@ def test_validation_masks_stay_and_training_masks_change(tokenizer):
 def judge(name, outputs, truth, labels=(), metrics=None):
     task = TASKS[name]
     nothing = EncodedDataset({"input_ids": []}, None, 0, 0)
-    return task.how.judge(metrics or task.metrics, np.array(outputs), np.array(truth), nothing, labels or task.labels)
+    return task.kind.judge(metrics or task.metrics, np.array(outputs), np.array(truth), nothing, labels or task.labels)
 
 
 def test_metrics_of_classes_by_hand():

@@ -1,4 +1,4 @@
-"""Tiny random models of every supported architecture: the test matrix. One line an architecture."""
+"""Tiny random models of every supported architecture: the test matrix. One line per architecture."""
 
 from __future__ import annotations
 
@@ -14,42 +14,59 @@ GROUPED = {**TEXT, "hidden_size": 32, "num_key_value_heads": 2, "max_position_em
 IMAGE = {"image_size": 8, "patch_size": 4}
 
 
-def _bert_like(model_type: str, **more: Any) -> Any:
-    return tf.AutoConfig.for_model(model_type, **TEXT, **NO_DROPOUT, **more)
+def _bert_like(model_type: str, layers: int, **more: Any) -> Any:
+    return tf.AutoConfig.for_model(model_type, **{**TEXT, "num_hidden_layers": layers}, **NO_DROPOUT, **more)
 
 
-def _grouped(model_type: str, **more: Any) -> Any:
-    return tf.AutoConfig.for_model(model_type, **GROUPED, **more)
+def _grouped(model_type: str, layers: int, **more: Any) -> Any:
+    return tf.AutoConfig.for_model(model_type, **{**GROUPED, "num_hidden_layers": layers}, **more)
 
 
-CONFIGS: dict[str, Callable[[], Any]] = {
-    "bert": lambda: _bert_like("bert"),
-    "roberta": lambda: _bert_like("roberta", max_position_embeddings=64),
-    "xlm-roberta": lambda: _bert_like("xlm-roberta", max_position_embeddings=64),
-    "camembert": lambda: _bert_like("camembert", max_position_embeddings=64),
-    "electra": lambda: _bert_like("electra", embedding_size=16),
-    "distilbert": lambda: tf.DistilBertConfig(dim=24, n_layers=2, n_heads=4, hidden_dim=32, vocab_size=90),
-    "albert": lambda: _bert_like("albert", embedding_size=16, num_hidden_groups=2),
-    "mpnet": lambda: _bert_like("mpnet", max_position_embeddings=64),
-    "deberta-v2": lambda: _bert_like(
-        "deberta-v2", relative_attention=True, pos_att_type=["c2p", "p2c"], position_buckets=8, share_att_key=False
+def _t5(layers: int) -> dict[str, Any]:
+    sizes = {"d_model": 24, "d_kv": 6, "num_heads": 4, "d_ff": 32, "vocab_size": 90}
+    return {**sizes, "num_layers": layers, "decoder_start_token_id": 0}
+
+
+CONFIGS: dict[str, Callable[..., Any]] = {
+    "bert": lambda layers=2: _bert_like("bert", layers),
+    "roberta": lambda layers=2: _bert_like("roberta", layers, max_position_embeddings=64),
+    "xlm-roberta": lambda layers=2: _bert_like("xlm-roberta", layers, max_position_embeddings=64),
+    "camembert": lambda layers=2: _bert_like("camembert", layers, max_position_embeddings=64),
+    "electra": lambda layers=2: _bert_like("electra", layers, embedding_size=16),
+    "distilbert": lambda layers=2: tf.DistilBertConfig(
+        dim=24, n_layers=layers, n_heads=4, hidden_dim=32, vocab_size=90
     ),
-    "modernbert": lambda: _bert_like(
-        "modernbert", local_attention=6, global_attn_every_n_layers=2, pad_token_id=0, reference_compile=False
+    "albert": lambda layers=2: _bert_like("albert", layers, embedding_size=16, num_hidden_groups=layers),
+    "mpnet": lambda layers=2: _bert_like("mpnet", layers, max_position_embeddings=64),
+    "deberta-v2": lambda layers=2: _bert_like(
+        "deberta-v2",
+        layers,
+        relative_attention=True,
+        pos_att_type=["c2p", "p2c"],
+        position_buckets=8,
+        share_att_key=False,
     ),
-    "gpt2": lambda: tf.GPT2Config(n_embd=24, n_layer=2, n_head=4, vocab_size=90, n_positions=64, pad_token_id=0),
-    "llama": lambda: _grouped("llama"),
-    "mistral": lambda: _grouped("mistral", sliding_window=5, head_dim=8),
-    "qwen2": lambda: _grouped("qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=1),
-    "qwen3": lambda: _grouped("qwen3", head_dim=8),
-    "vit": lambda: _bert_like("vit", **IMAGE),
-    "clip": lambda: tf.CLIPConfig(
-        text_config={**TEXT, "max_position_embeddings": 64, "eos_token_id": 89},
-        vision_config={**TEXT, **IMAGE},
+    "modernbert": lambda layers=2: _bert_like(
+        "modernbert", layers, local_attention=6, global_attn_every_n_layers=2, pad_token_id=0, reference_compile=False
+    ),
+    "gpt2": lambda layers=2: tf.GPT2Config(
+        n_embd=24, n_layer=layers, n_head=4, vocab_size=90, n_positions=64, pad_token_id=0
+    ),
+    "llama": lambda layers=2: _grouped("llama", layers),
+    "mistral": lambda layers=2: _grouped("mistral", layers, sliding_window=5, head_dim=8),
+    "qwen2": lambda layers=2: _grouped(
+        "qwen2", layers, use_sliding_window=True, sliding_window=5, max_window_layers=1
+    ),
+    "qwen3": lambda layers=2: _grouped("qwen3", layers, head_dim=8),
+    "vit": lambda layers=2: _bert_like("vit", layers, **IMAGE),
+    "clip": lambda layers=2: tf.CLIPConfig(
+        text_config={**TEXT, "num_hidden_layers": layers, "max_position_embeddings": 64, "eos_token_id": 89},
+        vision_config={**TEXT, **IMAGE, "num_hidden_layers": layers},
         projection_dim=16,
     ),
-    "wav2vec2": lambda: _bert_like(
+    "wav2vec2": lambda layers=2: _bert_like(
         "wav2vec2",
+        layers,
         conv_dim=(16, 16),
         conv_kernel=(4, 3),
         conv_stride=(3, 2),
@@ -59,10 +76,10 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         feat_extract_norm="layer",
         mask_time_prob=0.0,
     ),
-    "bart": lambda: tf.BartConfig(
+    "bart": lambda layers=2: tf.BartConfig(
         d_model=24,
-        encoder_layers=2,
-        decoder_layers=2,
+        encoder_layers=layers,
+        decoder_layers=layers,
         encoder_attention_heads=4,
         decoder_attention_heads=4,
         encoder_ffn_dim=32,
@@ -72,24 +89,27 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         forced_eos_token_id=None,
         init_std=0.08,
     ),
-    "t5": lambda: tf.T5Config(
-        d_model=24, d_kv=6, num_layers=2, num_heads=4, d_ff=32, vocab_size=90, decoder_start_token_id=0
-    ),
+    "t5": lambda layers=2: tf.T5Config(**_t5(layers)),
 }
 
+VARIANTS: dict[str, Callable[..., Any]] = {
+    "t5-gated": lambda layers=2: tf.T5Config(**{**_t5(layers), "feed_forward_proj": "gated-gelu"}),
+}
+"""Other shapes of architectures above, for what depends on them."""
+
 GENERATIVE = {"gpt2", "llama", "mistral", "qwen2", "qwen3"}
-SEQ2SEQ = {"bart", "t5"}
+SEQ2SEQ = {"bart", "t5", "t5-gated"}
 WITHOUT_PADDING = {"vit"}
-NO_PORTABLE_UNIFORM = {"mpnet", "t5"}
-SCALES = {"t5": 2.0}
+NO_PORTABLE_UNIFORM = {"mpnet", "t5", "t5-gated"}
+SCALES = {"t5": 2.0, "t5-gated": 2.0}
 """Where 4 is too much: T5 does not divide its scores by the root of a head's width. With sharper attention than this,
 a difference in the last bit, which differs from processor to processor, can grow to one in the fourth digit."""
 
 
-def build(name: str, seed: int = 0, attn: str = "eager", scale: float | None = None) -> Any:
+def build(name: str, seed: int = 0, attn: str = "eager", scale: float | None = None, layers: int = 2) -> Any:
     """A tiny random model in eval mode whose attention is far from uniform and whose biases are not zero."""
     torch.manual_seed(seed)
-    config = CONFIGS[name]()
+    config = {**CONFIGS, **VARIANTS}[name](layers)
     head = (
         tf.AutoModelForSeq2SeqLM
         if name in SEQ2SEQ

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from .methods.random_heads import RandomHeads
     from .methods.scheduled_dropout import ScheduledDropout
     from .methods.smp import SMP
+    from .methods.uniform_sites import UniformSites
     from .overview import summary
     from .plan import Plan
-    from .recorder import RunRecorder
+    from .runs.recorder import RunRecorder
     from .sites import find_sites
     from .surgery import portable, trim
     from .trainer import Trainer
@@ -45,9 +46,10 @@ _HOMES = {
     "L0": "methods.l0",
     "Plan": "plan",
     "RandomHeads": "methods.random_heads",
-    "RunRecorder": "recorder",
+    "RunRecorder": "runs.recorder",
     "SMP": "methods.smp",
     "Trainer": "trainer",
+    "UniformSites": "methods.uniform_sites",
     "Distillation": "distillation",
     "distillation_loss": "distillation.loss",
     "find_sites": "sites",
@@ -75,6 +77,7 @@ __all__ = [
     "RunRecorder",
     "ScheduledDropout",
     "Trainer",
+    "UniformSites",
     "distillation_loss",
     "find_sites",
     "list_methods",
@@ -97,7 +100,7 @@ def __dir__() -> list[str]:
 
 
 def _register_checkpoints(module: Any) -> None:
-    importlib.import_module(".checkpoint", __name__)
+    importlib.import_module(".checkpoint.loader", __name__)
 
 
 def _write_cards(module: Any) -> None:

@@ -1,11 +1,12 @@
-"""What one controlled site computes. `control` installs this; nothing here knows how.
+"""What one controlled site computes. `routing` installs this; nothing here knows how.
 
-Everything is applied between the projections of a site, where queries, keys, values and the mask are at hand: head
-gates on the heads' outputs, score masks (hard or soft) before the softmax, weight masks after it, uniform attention.
+Everything is applied between the projections of a site, where queries, keys, values and the mask are at hand: score
+masks (hard or soft) before the softmax, weight masks after it, uniform attention.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from .masks import is_open
 MASKABLE = ("eager", "sdpa")
 """Backends whose mask is a tensor of (query, key) pairs."""
 SUPPORTED = (*MASKABLE, "flex_attention")
-"""Backends for gates and uniform sites."""
+"""Backends for uniform sites."""
 LEAST_REST = 0.1
 """Where a pair has nearly all attention, the gradient of a soft mask takes the others to have this much."""
 
@@ -31,13 +32,15 @@ Mask = Tensor | Callable[[Tensor], Tensor]
 
 @dataclass(eq=False)
 class SiteState:
-    """What is asked of one site. Plain attributes, so that methods own their tensors and nothing enters state_dict."""
+    """What to leave out of one site. Plain attributes: methods own their tensors, and nothing enters state_dict."""
 
     name: str
     config: Any
     """The site's own config; its `_attn_implementation` names the backend."""
-    gates: Tensor | None = None
-    """[groups] or [batch, groups]: multiplies the output of each head of a group."""
+    routed: bool = False
+    """Whether the site's attention comes through `controlled`; only then does anything below matter."""
+    forward: tuple[str, Any] = ("", None)
+    """The name and the former value of the attribute that holds the site's forward, where that was replaced."""
     score_mask: Mask | None = None
     """Bool, broadcastable to [batch, heads, query, key]: False drops the pair before the softmax."""
     soft_mask: Mask | None = None
@@ -52,11 +55,16 @@ class SiteState:
     """While attention is recorded: the weights of each call, [batch, heads, query, key], before dropout."""
 
     @property
-    def asked(self) -> list[str]:
-        """The names of what is asked."""
-        names = ("gates", "score_mask", "soft_mask", "weight_mask")
+    def active(self) -> list[str]:
+        """The names of what is at work."""
+        names = ("score_mask", "soft_mask", "weight_mask")
         given = [name for name in names if getattr(self, name) is not None]
         return given + ["uniform"] * (self.uniform is not False)
+
+    def clear(self) -> None:
+        """Leave nothing out."""
+        self.score_mask = self.soft_mask = self.weight_mask = None
+        self.uniform = False
 
     @property
     def needs_weights(self) -> bool:
@@ -68,8 +76,9 @@ class SiteState:
         return getattr(self.config, "_attn_implementation", None) or "eager"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SiteState:
-        """A copied model starts with nothing asked of it: gates may belong to a running graph."""
-        return SiteState(name=self.name, config=self.config)
+        """A copied model starts with nothing to leave out: masks may belong to a running graph."""
+        config, forward = copy.deepcopy((self.config, self.forward), memo)
+        return SiteState(self.name, config, self.routed, forward)
 
 
 def allowed_keys(mask: Tensor | None, causal: bool, queries: int, keys: int, device: torch.device) -> Tensor:
@@ -119,20 +128,9 @@ def _open(uniform: bool | Tensor) -> float | Tensor:
     return 1.0 - uniform.to(torch.float32) if isinstance(uniform, Tensor) else 0.0
 
 
-def _gated(state: SiteState, context: Tensor) -> Tensor:
-    """`context` is [batch, query, heads, head size]."""
-    if state.gates is None:
-        return context
-    gates = state.gates.to(context)
-    shared = context.shape[2] // gates.shape[-1]
-    if shared > 1:
-        gates = gates.repeat_interleave(shared, -1)
-    return context * (gates[:, None, :, None] if gates.dim() == 2 else gates[:, None])
-
-
 def _note(state: SiteState) -> None:
     if state.seen is not None:
-        state.seen += state.asked
+        state.seen += state.active
 
 
 def explicit(
@@ -171,7 +169,7 @@ def explicit(
     weights = nn.functional.dropout(weights, p=dropout, training=training)
     if state.weight_mask is not None:
         weights = weights * _pairs(state.weight_mask, allowed, batch, heads).to(weights.dtype)
-    return _gated(state, torch.matmul(weights, value).transpose(1, 2)), weights
+    return torch.matmul(weights, value).transpose(1, 2), weights
 
 
 def controlled(
@@ -208,7 +206,7 @@ def controlled(
     if bias is not None:
         kwargs["position_bias"] = bias
     context, weights = _stock(module, backend)(module, query, key, value, attention_mask, **kwargs)
-    return _gated(state, context), weights
+    return context, weights
 
 
 def _backend(state: SiteState) -> str:

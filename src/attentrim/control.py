@@ -1,8 +1,8 @@
-"""The one seam through which a live model is told what attention to leave out.
+"""The one seam through which a live model is told what to leave out.
 
     with Control(model) as control:
-        control.set_gates(0, gates)         # one number a head (a key/value group where keys are shared)
-        control.set_uniform(3)
+        control.set("heads", 0, gates)      # one number per head (per key/value group where keys are shared)
+        control.set("uniform", 3)
         model(**batch).loss.backward()
 
 What was set stays until it is changed or the control is detached: gradient checkpointing runs the forward again during
@@ -11,25 +11,21 @@ backward and must find the same gates and masks, so leave the block only after `
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .attention import Mask, SiteState, controlled
+from . import routing
+from .attention import Mask, SiteState
 from .errors import ControlError
 from .modes import evaluating
-from .sites import Site, find_sites, unwrap
-
-if TYPE_CHECKING:
-    from .plan import Plan
-
-NAME = "attentrim"
-"""The attention implementation that the controlled sites ask transformers for."""
+from .plan import Plan
+from .sites import find_sites, unwrap
+from .structures import STRUCTURES, kinds, places_of
+from .structures.live import Hook, LiveGate, remove_hooks
 
 
 class Control:
@@ -38,9 +34,11 @@ class Control:
     def __init__(self, model: Any) -> None:
         self.outer = model
         self.model = unwrap(model)
+        self.places = places_of(self.model)
         self.sites = find_sites(self.model)
         self._states: dict[int, SiteState] = {}
-        self._skips: dict[int, _SkipBlock] = {}
+        self._gates: dict[tuple[str, int], LiveGate] = {}
+        self._all: dict[str, list[Any]] = {}
         self.attach()
 
     def __enter__(self) -> Control:
@@ -50,25 +48,20 @@ class Control:
         self.detach()
 
     def attach(self) -> None:
-        """Route every site that has heads through this control. Asks nothing of them yet."""
-        from transformers import AttentionInterface
-
-        if any(hasattr(site.module, NAME) for site in self.sites):
+        """Take hold of the model. Leaves nothing out yet."""
+        if any(routing.state_of(site) for site in self.sites):
             raise ControlError("This model is under control already: detach the other Control first.")
-        AttentionInterface.register(NAME, controlled)
-        for site in self.sites:
-            if site.heads:
-                self._states[site.index] = _attach(site, self.model.config)
+        self._states = {site.index: routing.attach(site, self.model.config) for site in self.sites}
 
     def detach(self) -> None:
         """Leave the model as it was found."""
         for index, state in self._states.items():
-            if getattr(self.sites[index].module, NAME, None) is state:
-                _detach(self.sites[index], state)
-        self._states.clear()
-        self._skips.clear()
+            if routing.state_of(self.sites[index]) is state:
+                routing.detach(self.sites[index])
+        for held in (self._states, self._gates, self._all):
+            held.clear()
         for model in (self.outer, self.model):
-            _remove_hooks(model)
+            remove_hooks(model)
 
     @property
     def attached(self) -> bool:
@@ -86,18 +79,46 @@ class Control:
         """Call `action(module, args, kwargs)` before each forward of a module, until detached."""
         module.register_forward_pre_hook(_OnCall(action), with_kwargs=True)
 
-    def set_gates(self, site: int, gates: Tensor | Sequence[float] | None) -> None:
-        """[groups] or [batch, groups] numbers that multiply the heads' outputs; gradients flow into them."""
-        state, found = self._state(site), self.sites[site]
-        if gates is not None and not isinstance(gates, Tensor):
-            gates = torch.tensor(gates, dtype=torch.float32, device=_device(found))
-        if gates is not None and (gates.dim() not in (1, 2) or gates.shape[-1] != found.groups):
-            unit = "heads" if found.heads == found.groups else "key/value groups"
-            raise ControlError(
-                f"Site {site} has {found.groups} {unit}: gates must be [{found.groups}] or "
-                f"[batch, {found.groups}]. Got {list(gates.shape)} instead."
-            )
-        state.gates = gates
+    # What to leave out, by kind of structure
+
+    def set(self, kind: str, place: int, value: Any = True) -> None:
+        """Leave something out of one place.
+
+        Where units are numbered within places (heads, neurons), `value` holds their gates: [units] or [batch, units]
+        numbers that multiply their outputs, with gradients flowing into them. Where the place is the unit (uniform
+        sites, layers) it says how much of it is removed: True for all of it, or a tensor that is 1.
+        """
+        self._gate(kind, place).set(value)
+
+    def set_all(self, kind: str, gates: Tensor) -> None:
+        """The gates of all places of a kind in one vector [units] or [batch, units], one place after the other.
+
+        They are converted to the dtype that the model computes in once for all places, not place by place.
+        """
+        held = self._gateable(kind)
+        dtype = held[0].dtype if held else None
+        parts = (gates if dtype is None else gates.to(dtype)).split([gate.units for gate in held], -1)
+        for gate, part in zip(held, parts, strict=True):
+            gate.put(part)
+
+    def apply(self, plan: Plan) -> None:
+        """Leave out just what a plan removes."""
+        plan = plan.fitted(self.model)
+        self.clear()
+        for kind in kinds():
+            for index, units in plan.removed_of(kind.name).items():
+                shape, gone = plan.shapes[kind.places][index], set(units)
+                closed = [gate for gate in range(kind.gates(shape)) if gone.issuperset(kind.group(shape, gate))]
+                self._gate(kind.name, index).close(closed)
+
+    def clear(self) -> None:
+        """Leave nothing out; stay attached."""
+        for gate in self._gates.values():
+            gate.clear()
+        for state in self._states.values():
+            state.clear()
+
+    # Attention
 
     def set_score_mask(self, site: int, keep: Mask | None) -> None:
         """True keeps a (query, key) pair, False drops it before the softmax: [batch, (heads or 1,) query, key].
@@ -116,206 +137,111 @@ class Control:
         """Multiplies the attention weights after the softmax: [batch, (heads or 1,) query, key], or a function."""
         self._set_mask(site, "weight_mask", factor)
 
-    def set_uniform(self, site: int, uniform: bool | Tensor = True) -> None:
-        """Make the attention of a site constant over the keys that its own mask allows."""
-        self._state(site).uniform = uniform if isinstance(uniform, Tensor) else bool(uniform)
-
-    def set_skip(self, site: int, skip: Tensor | None) -> None:
-        """Where `skip` (a number) is 1, the layer that holds the site passes its input on; 0 changes nothing.
-
-        The layer still runs, so the graph is the same in every step and no parameter goes without a gradient.
-        """
-        self._state(site)
-        if site in self._skips:
-            self._skips[site].skip = skip
-        elif skip is not None:
-            self._skips[site] = _SkipBlock(self.model.get_submodule(self.sites[site].block), skip)
-
-    def apply(self, plan: Plan) -> None:
-        """Ask for just what a plan removes: closed gates and uniform sites."""
-        plan.check(self.sites)
-        self.clear()
-        for site in self.sites:
-            removed = plan.heads.get(site.index, ())
-            if removed:
-                open_gates = torch.ones(site.groups, device=_device(site))
-                open_gates[[head // site.heads_per_group for head in removed]] = 0.0
-                self.set_gates(site.index, open_gates)
-        for index in plan.uniform:
-            self.set_uniform(index)
-
-    def clear(self) -> None:
-        """Ask nothing; stay attached."""
-        for state in self._states.values():
-            state.gates = state.score_mask = state.soft_mask = state.weight_mask = None
-            state.uniform = False
-        for skipped in self._skips.values():
-            skipped.skip = None
-
     @contextmanager
     def recording(self) -> Iterator[dict[int, list[Tensor]]]:
         """Collect the attention weights of every call of every site, [batch, heads, query, key], while this lasts."""
-        maps: dict[int, list[Tensor]] = {index: [] for index in self._states}
-        for index, state in self._states.items():
+        states = {site.index: self._state(site.index) for site in self.sites if site.heads}
+        maps: dict[int, list[Tensor]] = {index: [] for index in states}
+        for index, state in states.items():
             state.maps = maps[index]
         try:
             yield maps
         finally:
-            for state in self._states.values():
+            for state in states.values():
                 state.maps = None
 
-    def check(self, **inputs: Any) -> None:
-        """Run the model once and raise unless every site that something is asked of applied it.
+    # Making sure
 
-        Closed gates are looked for where they must show: as exact zeros in the input of the output projection.
-        """
-        asked = {index: state.asked for index, state in self._states.items() if state.asked}
-        contexts: dict[int, Tensor] = {}
-        hooks = [
-            self.sites[index].output.register_forward_pre_hook(partial(_record, contexts, index)) for index in asked
-        ]
+    def check(self, **inputs: Any) -> None:
+        """Run the model once and raise unless all that is to be left out was."""
+        gates = {where: gate for where, gate in self._gates.items() if gate.active}
+        states = {index: state for index, state in self._states.items() if state.active}
+        for gate in gates.values():
+            gate.calls = 0
+        for state in states.values():
+            state.seen = []
         try:
-            for index in asked:
-                self._states[index].seen = []
             with evaluating(self.model), torch.no_grad():
                 self.model(**inputs)
-            for index, wanted in asked.items():
-                self._check_site(index, wanted, contexts.get(index))
+            for (kind, index), gate in gates.items():
+                if not gate.calls:
+                    raise _ignored(STRUCTURES[kind].place, self.places[STRUCTURES[kind].places][index], [kind])
+            for index, state in states.items():
+                missed = [name for name in state.active if name not in (state.seen or [])]
+                if missed:
+                    raise _ignored("site", self.sites[index], missed)
         finally:
-            for hook in hooks:
-                hook.remove()
             for state in self._states.values():
                 state.seen = None
 
-    def _check_site(self, index: int, wanted: list[str], context: Tensor | None) -> None:
-        state, site = self._states[index], self.sites[index]
-        missed = [name for name in wanted if name not in (state.seen or [])]
-        if missed or context is None:
+    # Details
+
+    def _gate(self, kind: str, index: int) -> LiveGate:
+        """What gates a place, made when it is first needed."""
+        if not self._states:
+            raise ControlError("This control is detached: call attach() first.")
+        structure = STRUCTURES[kind]
+        here = self.places[structure.places]
+        if not 0 <= index < len(here):
             raise ControlError(
-                f"Site {index} ({site.name}) ignored what was asked of it: {', '.join(missed or wanted)}."
+                f"There is no {structure.place} {index}: this model has {structure.places} 0 to {len(here) - 1}."
             )
-        if state.gates is not None and state.gates.dim() == 1:
-            closed = (state.gates == 0).repeat_interleave(site.heads_per_group)
-            heads = context.reshape(*context.shape[:-1], site.heads, site.head_size)
-            if heads[..., closed, :].any():
-                raise ControlError(f"Site {index} ({site.name}): the output of a closed head is not zero.")
+        place = here[index]
+        if not structure.gates(place.shape):
+            raise ControlError(f"{structure.place.capitalize()} {index} ({place.name}) has no {kind} left to control.")
+        if (kind, index) not in self._gates:
+            self._gates[kind, index] = structure.gate(place)
+        return self._gates[kind, index]
+
+    def _gateable(self, kind: str) -> Sequence[Any]:
+        """The gates of all places of a kind that have units left."""
+        if kind not in self._all:
+            structure = STRUCTURES[kind]
+            here = self.places[structure.places]
+            self._all[kind] = [self._gate(kind, place.index) for place in here if structure.gates(place.shape)]
+        return self._all[kind]
 
     def _state(self, site: int) -> SiteState:
+        """The state of a site whose attention is led through ours from now on."""
         if not 0 <= site < len(self.sites):
             raise ControlError(f"There is no site {site}: this model has sites 0 to {len(self.sites) - 1}.")
         if not self.sites[site].heads:
             raise ControlError(f"Site {site} ({self.sites[site].name}) has no heads left to control.")
         if site not in self._states:
             raise ControlError("This control is detached: call attach() first.")
-        return self._states[site]
+        return routing.route(self.sites[site])
 
     def _set_mask(self, site: int, kind: str, mask: Mask | None) -> None:
         state, found = self._state(site), self.sites[site]
-        if mask is not None and not isinstance(mask, Tensor):
-            setattr(state, kind, mask)
-            return
-        if mask is not None and (
-            mask.dim() not in (3, 4) or (mask.dim() == 4 and mask.shape[1] not in (1, found.heads))
-        ):
-            raise ControlError(
-                f"The {kind.replace('_', ' ')} of site {site} must be [batch, query, key] or "
-                f"[batch, {found.heads} or 1, query, key]. Got {list(mask.shape)} instead."
-            )
-        if mask is not None and kind == "score_mask" and mask.dtype is not torch.bool:
-            raise ControlError(f"A score mask must be bool (True keeps a pair). Got {mask.dtype} instead.")
+        if isinstance(mask, Tensor):
+            if mask.dim() not in (3, 4) or (mask.dim() == 4 and mask.shape[1] not in (1, found.heads)):
+                raise ControlError(
+                    f"The {kind.replace('_', ' ')} of site {site} must be [batch, query, key] or "
+                    f"[batch, {found.heads} or 1, query, key]. Got {list(mask.shape)} instead."
+                )
+            if kind == "score_mask" and mask.dtype is not torch.bool:
+                raise ControlError(f"A score mask must be bool (True keeps a pair). Got {mask.dtype} instead.")
         setattr(state, kind, mask)
 
 
-class _OnCall:
-    """A forward pre-hook that a copy of the model does not inherit."""
+def _ignored(noun: str, place: Any, missed: Sequence[str]) -> ControlError:
+    return ControlError(
+        f"{noun.capitalize()} {place.index} ({place.name}) ignored what it was told to leave out: {', '.join(missed)}."
+    )
 
-    def __init__(self, action: Callable[[nn.Module, Any, Any], None] | None = None) -> None:
+
+class _OnCall(Hook):
+    """A forward pre-hook that calls an action."""
+
+    def __init__(self, action: Callable[[nn.Module, Any, Any], None]) -> None:
         self.action = action
 
     def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self.action is not None:
-            self.action(module, args, kwargs)
-
-    def __reduce__(self) -> tuple[type[_OnCall], tuple[()]]:
-        return _OnCall, ()
-
-
-class _SkipBlock:
-    """A forward hook that mixes a layer's input into its output; a copy of the model does not inherit it."""
-
-    def __init__(self, block: nn.Module | None = None, skip: Tensor | None = None) -> None:
-        self.skip = skip
-        if block is not None:
-            block.register_forward_hook(self, with_kwargs=True)
-
-    def __call__(self, block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-        if self.skip is None:
-            return output
-        before = args[0] if args else kwargs["hidden_states"]
-        after = output if isinstance(output, Tensor) else output[0]
-        mixed = torch.lerp(after, before, self.skip.to(after))
-        return mixed if isinstance(output, Tensor) else (mixed, *output[1:])
-
-    def __reduce__(self) -> tuple[type[_SkipBlock], tuple[()]]:
-        return _SkipBlock, ()
-
-
-def _remove_hooks(model: nn.Module) -> None:
-    for module in model.modules():
-        for hooks, with_kwargs, kind in (
-            (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs, _OnCall),
-            (module._forward_hooks, module._forward_hooks_with_kwargs, _SkipBlock),
-        ):
-            for key in [key for key, hook in hooks.items() if isinstance(hook, kind)]:
-                del hooks[key]
-                with_kwargs.pop(key, None)
+        self.action(module, args, kwargs)
 
 
 def detach(model: Any) -> None:
     """Take any control off a model, whoever attached it."""
-    _remove_hooks(model)
+    remove_hooks(model)
     for site in find_sites(model):
-        state: SiteState | None = getattr(site.module, NAME, None)
-        if state is not None:
-            _detach(site, state)
-
-
-def _detach(site: Site, state: SiteState) -> None:
-    if site.layout.routed_forward is None:
-        site.module.config = state.config
-    else:
-        _restore_forward(site.module)
-    del site.module.attentrim
-
-
-def _attach(site: Site, config: Any) -> SiteState:
-    module: Any = site.module
-    state = SiteState(name=site.name, config=getattr(module, "config", config))
-    module.attentrim = state
-    if site.layout.routed_forward is not None:
-        # accelerate keeps the forward that its hooks wrap under another name
-        name = "_old_forward" if hasattr(module, "_old_forward") else "forward"
-        module.attentrim_forward = (name, module.__dict__.get(name))
-        setattr(module, name, partial(site.layout.routed_forward, module))
-        return state
-    # Only the site sees this copy, so masks are still built for the backend that the model's own config names.
-    module.config = copy.copy(state.config)
-    module.config._attn_implementation_internal = NAME
-    return state
-
-
-def _restore_forward(module: Any) -> None:
-    name, before = module.attentrim_forward
-    del module.attentrim_forward
-    if before is None:
-        delattr(module, name)
-    else:
-        setattr(module, name, before)
-
-
-def _record(contexts: dict[int, Tensor], index: int, module: nn.Module, args: tuple[Any, ...]) -> None:
-    contexts[index] = args[0]
-
-
-def _device(site: Site) -> torch.device:
-    return next(site.output.parameters()).device
+        routing.detach(site)

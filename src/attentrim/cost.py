@@ -1,32 +1,35 @@
-"""What a model costs: parameters and bytes counted exactly, FLOPs by running its skeleton on the meta device."""
+"""What a model costs: units, parameters and bytes counted exactly, FLOPs by running its skeleton."""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
-
-from .duplicate import duplicate
-from .inputs import example_inputs
+from .flops import flops, most_tokens, skeleton
 from .plan import Plan
-from .sites import find_sites, unwrap
+from .sites import unwrap
+from .structures import kinds
 from .surgery import operate
+
+__all__ = ["Cost", "cost", "flops", "most_tokens", "plan_cost", "skeleton"]
 
 
 @dataclass(frozen=True)
 class Cost:
     """Sizes of one model. `flops` are those of one forward pass, matrix products only."""
 
-    heads: int
+    units: Mapping[str, int]
+    """By kind of structure, how many there are."""
     parameters: int
     bytes: int
     flops: int
     length: int
-    """Tokens a sequence that the FLOPs were counted for: as asked, or as many as the model has positions for."""
+    """Tokens per sequence that the FLOPs were counted for: as asked, or as many as the model has positions for."""
+
+    def as_dict(self) -> dict[str, int]:
+        """All counts by name: units by kind, parameters, bytes, FLOPs."""
+        return {**self.units, "parameters": self.parameters, "bytes": self.bytes, "flops": self.flops}
 
 
 def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
@@ -34,8 +37,9 @@ def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
     model = unwrap(model)
     parameters = list(model.parameters())
     length = min(length, most_tokens(model))
+    counts = {kind.name: kind.count([place.shape for place in kind.find(model)]) for kind in kinds()}
     return Cost(
-        heads=sum(site.heads for site in find_sites(model)),
+        units={name: count for name, count in counts.items() if count is not None},
         parameters=sum(parameter.numel() for parameter in parameters),
         bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         flops=flops(model, batch, length),
@@ -43,48 +47,9 @@ def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
     )
 
 
-def cost_of_plan(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tuple[Cost, Cost]:
-    """The costs of `model` before and after `plan`, without touching its weights."""
+def plan_cost(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tuple[Cost, Cost]:
+    """The costs of `model` before and after `plan`, counted without touching its weights."""
     inner = unwrap(model)
-    plan.check(find_sites(inner))
     trimmed = skeleton(inner)
-    operate(trimmed, plan)
+    operate(trimmed, plan.fitted(inner))
     return cost(inner, batch, length), cost(trimmed, batch, length)
-
-
-def flops(model: Any, batch: int = 1, length: int = 128) -> int:
-    """FLOPs of one forward pass over full-length inputs (a multiplication and an addition are two).
-
-    The head of a classifier that looks for the last token is left out: it depends on values, which a skeleton has not.
-    """
-    shape = skeleton(unwrap(model)).eval().requires_grad_(False)
-    # the counter does not see into SDPA on CPU
-    shape.set_attn_implementation("eager")
-    # no look for padding in ids that have no values, nor for packed sequences, as without a cache
-    shape.config.pad_token_id = None
-    if hasattr(shape.config, "use_cache"):
-        shape.config.use_cache = True
-    try:
-        return _count(shape, batch, length)
-    except (RuntimeError, ValueError):
-        return _count(shape.base_model, batch, length)
-
-
-def _count(shape: Any, batch: int, length: int) -> int:
-    inputs = {name: value.to("meta") for name, value in example_inputs(shape, batch, length).items()}
-    inputs.pop("attention_mask", None)
-    counter = FlopCounterMode(display=False)
-    with torch.no_grad(), counter:
-        shape(**inputs)
-    return counter.get_total_flops()
-
-
-def most_tokens(model: Any) -> int:
-    """Tokens that a model can take; roberta and its kin spend two positions on padding."""
-    text = getattr(model.config, "text_config", model.config)
-    return int(getattr(text, "max_position_embeddings", None) or sys.maxsize) - 2
-
-
-def skeleton(model: nn.Module) -> Any:
-    """A copy of a model on the meta device: its shapes without its weights."""
-    return duplicate(model, lambda tensor: tensor.to("meta"))

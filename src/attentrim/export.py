@@ -27,10 +27,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .control import NAME as CONTROL
 from .duplicate import duplicate
 from .errors import AttentrimError, MissingExtraError
 from .inputs import example_inputs, unpadded
+from .routing import NAME as CONTROL
 from .sites import find_sites, layout_of, unwrap
 
 FILE = "model.onnx"

@@ -59,13 +59,18 @@ def _commit() -> str | None:
         return None
 
 
-def peak_memory() -> int:
-    """The most bytes that this process has used: of a GPU where there is one, else of main memory."""
-    import resource
+def peak_memory() -> int | None:
+    """The most bytes that this process has used: of a GPU where there is one, else of main memory.
 
+    None where there is no GPU and the system does not tell (Windows).
+    """
     import torch
 
     if torch.cuda.is_available():
         return int(torch.cuda.max_memory_allocated())
+    try:
+        import resource
+    except ImportError:
+        return None
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

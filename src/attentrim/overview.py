@@ -1,12 +1,17 @@
-"""What a model's attention is like, in a few lines: for a terminal and for a notebook."""
+"""What a model is made of, in a few lines: for a terminal and for a notebook."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import Any
 
-if TYPE_CHECKING:
-    from .sites import Site
+from .breakdown import Breakdown, Cell, breakdown
+from .checkpoint.stored import full_size, stored_plan
+from .cost import cost
+from .plan import Plan
+from .sites import Site, find_sites, unwrap
 
 BAR = 12
 """Characters, or ems, that a full bar takes."""
@@ -14,19 +19,15 @@ BAR = 12
 
 @dataclass(frozen=True)
 class SiteSummary:
+    """One self-attention site of the model as it is."""
+
     index: int
     path: str
     heads: int
-    heads_before: int
-    """Of the model before it was trimmed."""
     groups: int
     head_size: int
     uniform: bool
     kind: str
-
-    @property
-    def kept(self) -> str:
-        return "uniform" if self.uniform else f"{self.heads} of {self.heads_before}"
 
 
 @dataclass(frozen=True)
@@ -37,54 +38,64 @@ class Summary:
     """Of the model's class."""
     model_type: str
     sites: tuple[SiteSummary, ...]
+    layers: Breakdown
+    """What is left of each layer of the full model."""
+    facts: Mapping[str, Any]
+    """What was removed, by kind: sparsity, heads_kept, neurons_kept, ..."""
+    removed: tuple[str, ...]
+    """The same for people; empty if nothing was."""
     parameters: int
     bytes: int
     flops: int
     length: int
     """Tokens that the FLOPs were counted for."""
-    trimmed: bool
-    sparsity: float
-    made_by: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def uniform_sites(self) -> int:
-        return sum(site.uniform for site in self.sites)
+    flops_ratio: float | None
+    """FLOPs of the full model over those of this one; None where they are not known."""
+    made_by: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
-        heads, before = sum(site.heads for site in self.sites), sum(site.heads_before for site in self.sites)
-        uniform = f", {self.uniform_sites} uniform sites" if self.uniform_sites else ""
-        by = f" (by {self.made_by['method']})" if self.trimmed and self.made_by.get("method") else ""
-        removed = f", {self.sparsity:.1%} removed{by}" if self.trimmed else ""
-        return f"{self.name}: {heads} of {before} heads in {len(self.sites)} sites{removed}{uniform}"
+        if not self.removed:
+            return f"{self.name}: {len(self.layers.rows)} layers, nothing removed"
+        by = f" (by {self.made_by['method']})" if self.made_by.get("method") else ""
+        return f"{self.name}: removed{by}: {', '.join(self.removed)}"
 
     @property
     def sizes(self) -> str:
+        ratio = (
+            "" if self.flops_ratio is None or not self.removed else f", {self.flops_ratio:.2f} times fewer than before"
+        )
         return (
             f"{self.parameters:,} parameters, {self.bytes / 1e6:.1f} MB, {self.flops / 1e9:.2f} GFLOPs for one "
-            f"sequence of {self.length} tokens"
+            f"sequence of {self.length} tokens{ratio}"
         )
 
     def __str__(self) -> str:
-        path = max((len(site.path) for site in self.sites), default=0)
-        lines = [
-            f"{site.index:>4}  {site.path:<{path}}  {_bar(site):<{BAR}}  {site.kept:>9}  {site.kind}"
-            for site in self.sites
+        path = max((len(row.path) for row in self.layers.rows), default=0)
+        widths = [
+            max((len(row.cells[column].text) for row in self.layers.rows), default=0)
+            for column in range(len(self.layers.columns))
         ]
-        return "\n".join([self.headline, *(line.rstrip() for line in lines), self.sizes])
+        lines = []
+        for row in self.layers.rows:
+            cells = (
+                f"{name} {_bar(cell)} {cell.text:>{width}}"
+                for name, cell, width in zip(self.layers.columns, row.cells, widths, strict=True)
+            )
+            lines.append(f"{row.index:>4}  {row.path:<{path}}  {'  '.join(cells)}".rstrip())
+        return "\n".join([self.headline, *lines, self.sizes])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         rows = "".join(
-            f"<tr><td>{site.index}</td><td style='text-align:left'><code>{escape(site.path)}</code></td>"
-            f"<td style='text-align:left'>{_html_bar(site)}</td><td>{site.kept}</td>"
-            f"<td style='text-align:left'>{escape(site.kind)}</td></tr>"
-            for site in self.sites
+            f"<tr><td>{row.index}</td><td style='text-align:left'><code>{escape(row.path)}</code></td>"
+            + "".join(f"<td style='text-align:left'>{_html_bar(cell)}</td><td>{cell.text}</td>" for cell in row.cells)
+            + "</tr>"
+            for row in self.layers.rows
         )
-        head = "".join(f"<th>{name}</th>" for name in ("site", "module", "", "heads", "attention"))
+        names = ("layer", "module", *(name for column in self.layers.columns for name in ("", column)))
+        head = "".join(f"<th>{name}</th>" for name in names)
         return (
             f"<p><strong>{escape(self.headline)}</strong></p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
             f"</table><p>{escape(self.sizes)}</p>"
@@ -92,46 +103,41 @@ class Summary:
 
 
 def summary(model: Any, length: int = 128) -> Summary:
-    """The attention of a model, site by site, and what the model costs; trimmed models say what they lost.
+    """A model layer by layer, and what it costs; trimmed models say what they lost.
 
         print(attentrim.summary(model))
 
     FLOPs are those of one sequence of `length` tokens.
     """
-    from .checkpoint import stored_plan
-    from .cost import cost
-    from .sites import find_sites, unwrap
-
     inner = unwrap(model)
-    plan = stored_plan(inner)
+    stored = stored_plan(inner)
+    plan = stored or Plan.of(inner)
     sizes = cost(inner, batch=1, length=length)
+    before = full_size(inner) if stored else {"flops": sizes.flops, "length": sizes.length}
+    known = before.get("flops") if before.get("length") == sizes.length else None
     return Summary(
         type(inner).__name__,
         inner.config.model_type,
         tuple(
             SiteSummary(
-                site.index,
-                site.path,
-                site.heads,
-                plan.sites[site.index].heads if plan else site.heads,
-                site.groups,
-                site.head_size,
-                site.uniform,
-                _kind(site),
+                site.index, site.path, site.heads, site.groups, site.head_size, site.uniform, attention_kind(site)
             )
             for site in find_sites(inner)
         ),
+        breakdown(plan),
+        plan.facts(),
+        tuple(plan.describe()),
         sizes.parameters,
         sizes.bytes,
         sizes.flops,
         sizes.length,
-        plan is not None,
-        plan.sparsity if plan else 0.0,
-        dict(plan.made_by) if plan else {},
+        known / sizes.flops if known and sizes.flops else None,
+        dict(plan.made_by),
     )
 
 
-def _kind(site: Site) -> str:
+def attention_kind(site: Site) -> str:
+    """What a site's attention is like, in words."""
     if not site.heads and not site.uniform:
         return "none (bias only)"
     reach = "causal" if site.causal else "full"
@@ -139,21 +145,17 @@ def _kind(site: Site) -> str:
     return f"uniform ({reach})" if site.uniform else reach
 
 
-def _share(site: SiteSummary) -> float:
-    return site.heads / site.heads_before if site.heads_before else 0.0
-
-
-def _bar(site: SiteSummary) -> str:
-    if site.uniform:
+def _bar(cell: Cell) -> str:
+    if cell.share is None:
         return "-" * BAR
-    filled = round(BAR * _share(site))
+    filled = round(BAR * cell.share)
     return "#" * filled + "." * (BAR - filled)
 
 
-def _html_bar(site: SiteSummary) -> str:
-    filled = "repeating-linear-gradient(90deg,#8c8c8c 0 4px,transparent 4px 8px)" if site.uniform else "#0072b2"
-    width = 100 if site.uniform else round(100 * _share(site))
+def _html_bar(cell: Cell) -> str:
+    other = "repeating-linear-gradient(90deg,#8c8c8c 0 4px,transparent 4px 8px)"
+    filled, width = (other, 100) if cell.share is None else ("#0072b2", round(100 * cell.share))
     return (
-        f"<div style='width:8em;height:0.8em;background:#8884;border-radius:2px' role='img' aria-label='{site.kept}'>"
+        f"<div style='width:8em;height:0.8em;background:#8884;border-radius:2px' role='img' aria-label='{cell.text}'>"
         f"<div style='width:{width}%;height:100%;background:{filled};border-radius:2px'></div></div>"
     )

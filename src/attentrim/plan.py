@@ -1,234 +1,245 @@
-"""A plan says what to remove: heads by site, and sites to make uniform. Versioned JSON, checked on every way in."""
+"""A plan says what to remove from a model, by kind of structure. Versioned JSON, checked on every way in."""
 
 from __future__ import annotations
 
 import json
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .errors import PlanError
-
-if TYPE_CHECKING:
-    from .cost import Cost
-    from .sites import Site
-
-FORMAT = "attentrim-plan"
-VERSION = 1
-
-
-@dataclass(frozen=True)
-class SiteShape:
-    """The shape of one site that a plan was made for."""
-
-    path: str
-    heads: int
-    groups: int
-    head_size: int
-    uniform: bool = False
-
-    def __str__(self) -> str:
-        kind = "uniform" if self.uniform else f"{self.heads} heads of size {self.head_size}"
-        return kind if self.groups == self.heads else f"{kind} in {self.groups} groups"
+from .plan_files import parse_json, read_plan, write_plan
+from .sites import unwrap
+from .structures import STRUCTURES, Left, Removed, Shapes, Structure, kinds, places_of
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Heads to remove and sites to make uniform, for models of one architecture and shape."""
+    """What to remove from models of one architecture and shape.
+
+    What it removes is under the name of the kind: `plan.heads` and `plan.neurons` are units by place, `plan.uniform`
+    and `plan.layers` places. `plan.sparsity`, `plan.heads_kept` and so on are what `facts()` says.
+    """
 
     model_type: str
-    sites: tuple[SiteShape, ...]
-    heads: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
-    """The removed heads by site. Sites that lose none are left out."""
-    uniform: tuple[int, ...] = ()
+    shapes: Shapes
+    """The places of the model that it was made for, by their plural name."""
+    removed: Mapping[str, Removed] = field(default_factory=dict)
+    """By kind. Places that lose nothing are left out."""
     made_by: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """How the plan came about: method, settings, seed. Free form; not compared."""
 
     def __post_init__(self) -> None:
-        heads = {
-            _number(site, "site"): tuple(sorted(_number(head, "head") for head in removed))
-            for site, removed in self.heads.items()
-            if len(removed)
-        }
-        object.__setattr__(self, "heads", dict(sorted(heads.items())))
-        object.__setattr__(self, "uniform", tuple(sorted(_number(site, "site") for site in self.uniform)))
-        object.__setattr__(self, "sites", tuple(self.sites))
+        found = {kind.name: _checked(kind, self.shapes, self.removed.get(kind.name, {})) for kind in kinds()}
+        for name in self.removed.keys() - found.keys():
+            raise PlanError(f"There is no kind of structure {name!r}: there are {', '.join(found)}.")
+        object.__setattr__(self, "removed", {name: units for name, units in found.items() if units})
+        self._check_overlap()
         try:
             json.dumps(dict(self.made_by))
         except (TypeError, ValueError) as error:
             raise PlanError(f"'made_by' goes into a JSON file: {error}.") from None
-        for site, removed in self.heads.items():
-            self._check_heads(site, removed)
-        for site in self.uniform:
-            if self._shape(site).uniform:
-                raise PlanError(f"Site {site} is uniform already.")
-            if not self._shape(site).heads:
-                raise PlanError(f"Site {site} has no heads left: there is nothing to make uniform.")
-        if len(set(self.uniform)) < len(self.uniform):
-            raise PlanError(f"The plan names a uniform site twice: {list(self.uniform)}.")
+
+    def _check_overlap(self) -> None:
+        """What goes with a layer need not, and may not, be named on its own."""
+        gone = self.vanished()
+        for kind in kinds():
+            for index in () if kind.renumbers else self.removed_of(kind.name):
+                if index in gone.get(kind.places, ()):
+                    path = self.shapes[kind.places][index].path
+                    raise PlanError(
+                        f"The plan names {kind.place} {index} ({path}) under {kind.name!r} and removes the layer "
+                        "that it is in: name it once."
+                    )
 
     @classmethod
-    def of(
-        cls,
-        model: Any,
-        heads: Mapping[int, Iterable[int]] | None = None,
-        uniform: Iterable[int] = (),
-        made_by: Mapping[str, Any] | None = None,
-    ) -> Plan:
-        """A plan for `model` as it is now (a trimmed model has its own, smaller numbering)."""
-        from .sites import find_sites, unwrap
+    def of(cls, model: Any, made_by: Mapping[str, Any] | None = None, **removed: Any) -> Plan:
+        """A plan for `model` as it is now (a trimmed model has its own, smaller numbering).
 
-        return cls(
-            model_type=unwrap(model).config.model_type,
-            sites=shapes(find_sites(model)),
-            heads={site: tuple(removed) for site, removed in (heads or {}).items()},
-            uniform=tuple(uniform),
-            made_by=dict(made_by or {}),
-        )
+        Plan.of(model, heads={0: [1, 2]}, uniform=[3], neurons={0: [5, 6, 7]}, layers=[11])
+        """
+        inner = unwrap(model)
+        plan = cls(inner.config.model_type, shapes_of(inner), {}, dict(made_by or {}))
+        for name in removed:
+            STRUCTURES[name]  # an unknown kind is answered with the nearest one
+        given = {name: _as_mapping(STRUCTURES[name], units) for name, units in removed.items() if units is not None}
+        plan = cls(plan.model_type, plan.shapes, given, plan.made_by)
+        plan.refuse(inner)
+        return plan
 
     # What it amounts to
 
-    @property
-    def heads_total(self) -> int:
-        return sum(site.heads for site in self.sites)
+    def removed_of(self, kind: str) -> Removed:
+        """What goes, by place: the units within it, or () where the place itself is the unit."""
+        return self.removed.get(kind, {})
 
-    @property
-    def heads_removed(self) -> int:
-        return sum(len(removed) for removed in self.heads.values())
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and "removed" in self.__dict__:
+            if name in STRUCTURES:
+                found = self.removed_of(name)
+                return found if STRUCTURES[name].within else tuple(found)
+            facts = self.facts()
+            if name in facts:
+                return facts[name]
+        raise AttributeError(f"a plan has no {name!r}")
 
-    @property
-    def heads_kept(self) -> list[int]:
-        """One integer a site. A uniform site attends with none of its heads."""
-        return [
-            0 if index in self.uniform else site.heads - len(self.heads.get(index, ()))
-            for index, site in enumerate(self.sites)
-        ]
+    def facts(self) -> dict[str, Any]:
+        """What it says of every kind, under the names that results use: heads_kept, uniform_sites, ..."""
+        return {
+            name: value for kind in kinds() if kind.places in self.shapes for name, value in kind.facts(self).items()
+        }
 
-    @property
-    def sparsity(self) -> float:
-        """Removed heads as a share of all heads. Uniform sites do not count as removed heads."""
-        return self.heads_removed / self.heads_total if self.heads_total else 0.0
+    def describe(self) -> list[str]:
+        """What goes, for people, by kind: '72 of 144 attention heads'."""
+        return [text for kind in kinds() if kind.places in self.shapes and (text := kind.describe(self))]
+
+    def left(self) -> list[Left]:
+        """How much there is after it, by kind."""
+        return [left for kind in kinds() if kind.places in self.shapes and (left := kind.left(self))]
 
     def __bool__(self) -> bool:
         """Whether the plan removes anything."""
-        return bool(self.heads or self.uniform)
+        return bool(self.removed)
 
-    def kept(self, site: int) -> list[int]:
-        """The heads of a site that stay."""
-        removed = set(self.heads.get(site, ()))
-        return [head for head in range(self._shape(site).heads) if head not in removed]
+    def kept(self, kind: str, index: int) -> list[int]:
+        """The units of a place that stay."""
+        structure = STRUCTURES[kind]
+        shape = _place(structure, self.shapes, index)
+        removed = set(self.removed_of(kind).get(index, ()))
+        return [unit for unit in range(structure.units(shape)) if unit not in removed]
 
-    def cost(self, model: Any, batch: int = 1, length: int = 128) -> tuple[Cost, Cost]:
-        """Parameters, bytes and FLOPs of `model` before and after this plan, counted without touching its weights."""
-        from .cost import cost_of_plan
+    def vanished(self) -> dict[str, set[int]]:
+        """The places, by their plural name, that go with something larger."""
+        gone: dict[str, set[int]] = {}
+        for kind in kinds():
+            if self.removed_of(kind.name):
+                for places, indices in kind.vanished(self.shapes, self.removed_of(kind.name)).items():
+                    gone.setdefault(places, set()).update(indices)
+        return gone
 
-        return cost_of_plan(model, self, batch=batch, length=length)
+    def after(self) -> Shapes:
+        """The shape of the model that this plan leaves."""
+        shapes = self.shapes
+        for kind in kinds():
+            if self.removed_of(kind.name):
+                shapes = kind.after(shapes, self.removed_of(kind.name))
+        return shapes
+
+    def final(self, places: str) -> list[Any]:
+        """The shape that each place of the full model ends with; None where it is gone."""
+        gone, left = self.vanished().get(places, set()), iter(self.after().get(places, ()))
+        return [None if index in gone else next(left) for index in range(len(self.shapes.get(places, ())))]
 
     # Putting plans together
 
     def union(self, other: Plan) -> Plan:
         """Everything that either of two plans for the same model removes."""
-        if (self.model_type, self.sites) != (other.model_type, other.sites):
+        if (self.model_type, self.shapes) != (other.model_type, other.shapes):
             raise PlanError("A union needs two plans for the same model; `then` follows one by the other.")
-        sites = {*self.heads, *other.heads}
-        heads = {site: (*{*self.heads.get(site, ()), *other.heads.get(site, ())},) for site in sites}
-        return Plan(self.model_type, self.sites, heads, (*{*self.uniform, *other.uniform},), dict(self.made_by))
+        return self._with(_added(self.removed, other.removed), self.made_by)
 
     __or__ = union
 
     def then(self, later: Plan) -> Plan:
         """This plan followed by one made for the model that it leaves, in this plan's numbering."""
-        if later.model_type != self.model_type or later.sites != self.after():
+        if later.model_type != self.model_type or later.shapes != self.after():
             raise PlanError("The second plan was not made for the model that the first one leaves.")
-        heads = {index: set(removed) for index, removed in self.heads.items()}
-        for index, removed in later.heads.items():
-            kept = self.kept(index)
-            heads.setdefault(index, set()).update(kept[head] for head in removed)
+        places = self._survivors()
+        moved: dict[str, dict[int, tuple[int, ...]]] = {}
+        for name, removed in later.removed.items():
+            kind = STRUCTURES[name]
+            for index, units in removed.items():
+                before = places[kind.places][index]
+                kept = self.kept(name, before) if kind.within else []
+                moved.setdefault(name, {})[before] = tuple(kept[unit] for unit in units)
         made_by = {**self.made_by, "then": dict(later.made_by)} if later.made_by else dict(self.made_by)
-        final = {index: tuple(removed) for index, removed in heads.items()}
-        return Plan(self.model_type, self.sites, final, (*self.uniform, *later.uniform), made_by)
+        return self._with(_added(self.removed, moved), made_by)
 
-    def after(self) -> tuple[SiteShape, ...]:
-        """The shape of the model that this plan leaves."""
-        return tuple(self._after(index) for index in range(len(self.sites)))
+    def remainder(self, done: Iterable[str]) -> Plan:
+        """What is left to do once the kinds `done` are carried out, in the numbering of that model."""
+        first = Plan(self.model_type, self.shapes, {name: self.removed_of(name) for name in done})
+        places = first._survivors()
+        rest = {
+            name: {new: removed[old] for new, old in enumerate(places[STRUCTURES[name].places]) if old in removed}
+            for name, removed in self.removed.items()
+            if name not in first.removed
+        }
+        return Plan(self.model_type, first.after(), rest, self.made_by)
 
-    def _after(self, index: int) -> SiteShape:
-        site, kept = self.sites[index], len(self.kept(index))
-        if not kept or index in self.uniform:
-            return SiteShape(site.path, 0, 0, site.head_size, site.uniform or bool(kept))
-        return SiteShape(site.path, kept, kept * site.groups // site.heads, site.head_size)
+    def _survivors(self) -> dict[str, list[int]]:
+        """By kind of place, the numbers in this plan of the places that stay."""
+        gone = self.vanished()
+        return {
+            places: [index for index in range(len(found)) if index not in gone.get(places, ())]
+            for places, found in self.shapes.items()
+        }
+
+    def _with(self, removed: Mapping[str, Removed], made_by: Mapping[str, Any]) -> Plan:
+        """The same plan with this removed; what goes with a layer is no longer named on its own."""
+        gone: dict[str, set[int]] = {}
+        for kind in kinds():
+            for places, indices in kind.vanished(self.shapes, removed.get(kind.name, {})).items():
+                gone.setdefault(places, set()).update(indices)
+        left = {
+            name: {
+                index: units
+                for index, units in found.items()
+                if STRUCTURES[name].renumbers or index not in gone.get(STRUCTURES[name].places, ())
+            }
+            for name, found in removed.items()
+        }
+        return Plan(self.model_type, self.shapes, left, made_by)
 
     # Fitting a model
 
-    def check(self, sites: Sequence[Site]) -> None:
-        """Raise unless this plan was made for a model with just these sites."""
-        model_type, found = sites[0].model_type, shapes(sites)
-        if model_type != self.model_type:
-            raise PlanError(f"This plan is for a {self.model_type} model; the model is a {model_type}.")
-        if len(found) != len(self.sites):
-            raise PlanError(f"This plan is for a model with {len(self.sites)} sites; the model has {len(found)}.")
-        for index, (mine, theirs) in enumerate(zip(self.sites, found, strict=True)):
-            if mine != theirs:
-                raise PlanError(
-                    f"This plan is for a model whose site {index} ({mine.path}) has {mine}; "
-                    f"in this model it ({theirs.path}) has {theirs}."
-                )
+    def fitted(self, model: Any) -> Plan:
+        """This plan, if it was made for a model of just this shape; raises otherwise.
 
-    def restricted(self, sites: Sequence[Site]) -> Plan:
-        """The part of this plan that concerns the sites of a smaller model (an encoder on its own, say), by path."""
-        wanted = {shape.path: index for index, shape in enumerate(self.sites)}
-        missing = [site.path for site in sites if site.path not in wanted]
-        if missing:
-            raise PlanError(f"The plan stored with this checkpoint does not know the site {missing[0]}.")
-        chosen = [wanted[site.path] for site in sites]
-        return Plan(
-            self.model_type,
-            tuple(self.sites[index] for index in chosen),
-            {new: self.heads[old] for new, old in enumerate(chosen) if old in self.heads},
-            tuple(new for new, old in enumerate(chosen) if old in self.uniform),
-            dict(self.made_by),
-        )
+        Places that an older file does not speak of are filled in.
+        """
+        inner = unwrap(model)
+        if inner.config.model_type != self.model_type:
+            raise PlanError(f"This plan is for a {self.model_type} model; the model is a {inner.config.model_type}.")
+        found = shapes_of(inner)
+        for places, mine in self.shapes.items():
+            _compare(places, mine, found.get(places, ()))
+        plan = self if self.shapes.keys() == found.keys() else Plan(self.model_type, found, self.removed, self.made_by)
+        plan.refuse(inner)
+        return plan
+
+    def refuse(self, model: Any) -> None:
+        """Raise if the model's architecture does not allow what the plan removes."""
+        for kind in kinds():
+            if self.removed_of(kind.name):
+                kind.refuse(model, self.removed_of(kind.name))
+
+    def restricted(self, model: Any) -> Plan:
+        """The part of this plan that concerns a smaller model (an encoder on its own, say), by path."""
+        found = shapes_of(model)
+        removed: dict[str, dict[int, tuple[int, ...]]] = {}
+        for places, here in found.items():
+            wanted = {shape.path: index for index, shape in enumerate(self.shapes.get(places, here))}
+            missing = [shape.path for shape in here if shape.path not in wanted]
+            if missing:
+                raise PlanError(f"The plan stored with this checkpoint does not know {missing[0]}.")
+            for kind in kinds():
+                if kind.places == places:
+                    mine = self.removed_of(kind.name)
+                    pairs = ((new, wanted[shape.path]) for new, shape in enumerate(here))
+                    removed[kind.name] = {new: mine[old] for new, old in pairs if old in mine}
+        return Plan(self.model_type, found, removed, dict(self.made_by))
 
     # On disk
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "model_type": self.model_type,
-            "sites": [asdict(site) for site in self.sites],
-            "heads": {str(site): list(removed) for site, removed in self.heads.items()},
-            "uniform": list(self.uniform),
-            "made_by": dict(self.made_by),
-        }
+        return write_plan(self.model_type, self.shapes, self.removed, self.made_by)
 
     @classmethod
     def from_dict(cls, data: Any, source: str = "This plan") -> Plan:
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise PlanError(f'{source} is not an attentrim plan (no "format": "{FORMAT}").')
-        version = data.get("version")
-        if not isinstance(version, int) or version < 1:
-            raise PlanError(f"{source} has no valid version. Got {version!r}.")
-        if version > VERSION:
-            raise PlanError(
-                f"{source} has version {version}; this attentrim reads up to {VERSION}: "
-                "pip install --upgrade attentrim"
-            )
-        try:
-            known = {entry.name for entry in fields(SiteShape)}
-            return cls(
-                model_type=str(data["model_type"]),
-                sites=tuple(_shape_from(entry, known) for entry in data["sites"]),
-                heads={_site_key(site): tuple(removed) for site, removed in data["heads"].items()},
-                uniform=tuple(data["uniform"]),
-                made_by=dict(data.get("made_by", {})),
-            )
-        except PlanError as error:
-            raise PlanError(f"{source}: {error}") from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise PlanError(f"{source} is damaged: {type(error).__name__}: {error}") from error
+        plan: Plan = read_plan(data, source, cls)
+        return plan
 
     def save(self, path: str | Path) -> None:
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
@@ -236,58 +247,50 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
-            raise PlanError(f"Cannot read the plan {path}: {error.strerror}.") from error
-        except UnicodeDecodeError as error:
-            raise PlanError(f"{path} is not a text file.") from error
-        try:
-            data = json.loads(text, object_pairs_hook=_unique)
-        except (ValueError, RecursionError) as error:
-            raise PlanError(f"{path} is not valid JSON: {error}.") from error
-        return cls.from_dict(data, source=str(path))
-
-    # Details
-
-    def _shape(self, site: int) -> SiteShape:
-        if not 0 <= site < len(self.sites):
-            raise PlanError(f"There is no site {site}: the model has sites 0 to {len(self.sites) - 1}.")
-        return self.sites[site]
-
-    def _check_heads(self, site: int, removed: Sequence[int]) -> None:
-        shape = self._shape(site)
-        for head in removed:
-            if not 0 <= head < shape.heads:
-                had = f"heads 0 to {shape.heads - 1}" if shape.heads else "no heads left"
-                raise PlanError(f"Site {site} has no head {head}: it has {had}.")
-        if len(set(removed)) < len(removed):
-            raise PlanError(f"The plan names a head of site {site} twice: {list(removed)}.")
-        size = shape.heads // shape.groups
-        for group in {head // size for head in removed}:
-            members = set(range(group * size, (group + 1) * size))
-            if not members <= set(removed):
-                raise PlanError(
-                    f"Heads {sorted(members)} of site {site} share keys and values: they go together or not at all. "
-                    f"Got {sorted(members & set(removed))} only."
-                )
+        return cls.from_dict(parse_json(path), source=str(path))
 
 
-def shapes(sites: Iterable[Site]) -> tuple[SiteShape, ...]:
-    return tuple(SiteShape(site.path, site.heads, site.groups, site.head_size, site.uniform) for site in sites)
+def shapes_of(model: Any) -> Shapes:
+    """The shapes of all places of a model."""
+    return {places: tuple(place.shape for place in found) for places, found in places_of(model).items()}
 
 
-def _shape_from(entry: Any, known: set[str]) -> SiteShape:
-    unknown = set(entry) - known
-    if unknown:
-        raise PlanError(f"a site has the unknown field {sorted(unknown)[0]!r}")
-    shape = SiteShape(**entry)
-    numbers = (shape.heads, shape.groups, shape.head_size)
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise PlanError(f"the site {shape.path!r} has counts that are not whole numbers: {list(numbers)}")
-    if (shape.heads % shape.groups if shape.groups else shape.heads) or not shape.head_size:
-        raise PlanError(f"the site {shape.path!r} cannot have {shape}")
-    return shape
+def _as_mapping(kind: Structure, units: Any) -> dict[int, tuple[int, ...]]:
+    """What a caller gave: units by place, or places."""
+    try:
+        if kind.within:
+            return {place: tuple(within) for place, within in units.items() if len(tuple(within))}
+        places = tuple(units)
+    except (TypeError, AttributeError):
+        wanted = f"a mapping from {kind.places} to {kind.name}" if kind.within else f"a list of {kind.places}"
+        raise PlanError(f"{kind.name!r} is given as {wanted}. Got {units!r} instead.") from None
+    for place in places:
+        if places.count(place) > 1:
+            raise PlanError(f"The plan names {kind.place} {place} twice under {kind.name!r}: {list(places)}.")
+    return dict.fromkeys(places, ())
+
+
+def _checked(kind: Structure, shapes: Shapes, removed: Mapping[Any, Sequence[Any]]) -> dict[int, tuple[int, ...]]:
+    """What a plan removes of one kind, with plain numbers in ascending order; raises where it cannot be."""
+    found: dict[int, tuple[int, ...]] = {}
+    for place, units in removed.items():
+        index = _number(place, kind.place)
+        shape = _place(kind, shapes, index)
+        numbers = tuple(sorted(_number(unit, kind.unit) for unit in units))
+        kind.check(index, shape, numbers)
+        if numbers or not kind.within:
+            found[index] = numbers
+    if found:
+        kind.check_all(shapes, found)
+    return dict(sorted(found.items()))
+
+
+def _place(kind: Structure, shapes: Shapes, index: int) -> Any:
+    here = shapes.get(kind.places, ())
+    if not 0 <= index < len(here):
+        had = f"the model has {kind.places} 0 to {len(here) - 1}" if here else f"the model has no {kind.places}"
+        raise PlanError(f"There is no {kind.place} {index}: {had}.")
+    return here[index]
 
 
 def _number(value: Any, what: str) -> int:
@@ -299,15 +302,22 @@ def _number(value: Any, what: str) -> int:
         raise PlanError(f"A {what} is named by a whole number. Got {value!r} instead.") from None
 
 
-def _site_key(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or str(int(text)) != text:
-        raise PlanError(f"a site is named by a whole number, not by {text!r}")
-    return int(text)
+def _added(first: Mapping[str, Removed], second: Mapping[str, Removed]) -> dict[str, dict[int, tuple[int, ...]]]:
+    return {
+        name: {
+            index: tuple({*first.get(name, {}).get(index, ()), *second.get(name, {}).get(index, ())})
+            for index in {*first.get(name, {}), *second.get(name, {})}
+        }
+        for name in {*first, *second}
+    }
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON lets a key stand twice and keeps the last; a plan says what it means once."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+def _compare(places: str, mine: Sequence[Any], theirs: Sequence[Any]) -> None:
+    if len(theirs) != len(mine):
+        raise PlanError(f"This plan is for a model with {len(mine)} {places}; the model has {len(theirs)}.")
+    for index, (own, other) in enumerate(zip(mine, theirs, strict=True)):
+        if own != other:
+            raise PlanError(
+                f"This plan is for a model whose {places.removesuffix('s')} {index} ({own.path}) has {own}; "
+                f"in this model it ({other.path}) has {other}."
+            )

@@ -4,13 +4,54 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
 from .architectures import ARCHITECTURES, Layout
-from .errors import UnsupportedModelError, unknown_name
-from .trimmed import HeadlessSite, UniformSite
+from .errors import PlanError, UnsupportedModelError, unknown_name
+from .projections import features
+from .shapes import Shape, check_count
+
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+"""What the configs of mixture-of-experts models have."""
+
+
+@dataclass(frozen=True)
+class SiteShape(Shape):
+    """The shape of one site."""
+
+    column: ClassVar[str] = "heads"
+    heads: int
+    head_size: int
+    groups: int = -1
+    """Key/value heads; by default as many as heads."""
+    uniform: bool = False
+
+    def __post_init__(self) -> None:
+        if self.groups == -1:
+            object.__setattr__(self, "groups", self.heads)
+
+    def to_dict(self) -> dict[str, Any]:
+        found = super().to_dict()
+        return {name: value for name, value in found.items() if name != "groups" or self.groups != self.heads}
+
+    def check(self) -> None:
+        super().check()
+        for number in (self.heads, self.groups, self.head_size):
+            check_count(number, "heads, groups or features", self.path)
+        if (self.heads % self.groups if self.groups else self.heads) or not self.head_size:
+            raise PlanError(f"the site {self.path!r} cannot have {self}")
+
+    def left_of(self, before: SiteShape) -> str:
+        return "uniform" if self.uniform else f"{self.heads} of {before.heads}"
+
+    def share_of(self, before: SiteShape) -> float | None:
+        return None if self.uniform else self.heads / before.heads if before.heads else 0.0
+
+    def __str__(self) -> str:
+        kind = "uniform attention" if self.uniform else f"{self.heads} heads of size {self.head_size}"
+        return kind if self.groups == self.heads else f"{kind} in {self.groups} groups"
 
 
 @dataclass(frozen=True)
@@ -37,16 +78,18 @@ class Site:
     uniform: bool
 
     @property
-    def stack(self) -> str:
-        """The path of the module that holds the list of layers this site is in."""
-        found = re.match(r"(?:(.*?)\.)?\w+\.\d+\.", self.name)
-        return (found and found[1]) or ""
+    def shape(self) -> SiteShape:
+        return SiteShape(self.path, self.heads, self.head_size, self.groups, self.uniform)
 
     @property
-    def block(self) -> str:
+    def layer(self) -> str:
         """The path, in the model that was searched, of the layer that this site is in."""
-        found = re.match(r".*?\.?\w+\.\d+(?=\.)", self.name)
-        return found[0] if found else ""
+        return layer_of(self.name)
+
+    @property
+    def stack(self) -> str:
+        """The path of the module that holds the list of layers this site is in."""
+        return stack_of(self.layer)
 
     @property
     def heads_per_group(self) -> int:
@@ -88,15 +131,15 @@ def unwrap(model: Any) -> Any:
             return model
 
 
-def features(projection: nn.Module) -> tuple[int, int]:
-    """(input, output) features of a Linear or of gpt2's Conv1D, read off its weight."""
-    weight: Any = getattr(projection, "base_layer", projection).weight
-    return tuple(weight.shape) if is_conv1d(projection) else tuple(reversed(weight.shape))
+def layer_of(path: str) -> str:
+    """The path of the layer that holds a module: the first item of a numbered list on the way to it."""
+    found = re.match(r".*?\.?\w+\.\d+(?=\.|$)", path)
+    return found[0] if found else ""
 
 
-def is_conv1d(projection: nn.Module) -> bool:
-    """transformers' Conv1D is a Linear whose weight is stored the other way round."""
-    return any(cls.__name__ == "Conv1D" for cls in type(getattr(projection, "base_layer", projection)).__mro__)
+def stack_of(layer: str) -> str:
+    """The path of the module that holds the list that a layer is in."""
+    return layer.rpartition(".")[0].rpartition(".")[0]
 
 
 def layout_of(model: Any) -> Layout:
@@ -108,23 +151,32 @@ def layout_of(model: Any) -> Layout:
             f"attentrim works on transformers models; a {type(model).__name__} has no config.model_type. "
             "Give it the transformers model inside (for sentence-transformers: model[0].auto_model)."
         )
+    if model_type not in ARCHITECTURES and any(getattr(config, name, None) for name in EXPERTS):
+        raise UnsupportedModelError(
+            f"A {model_type} model is a mixture of experts, whose feed-forward blocks attentrim cannot take apart."
+        )
     if model_type not in ARCHITECTURES:
         raise UnsupportedModelError(unknown_name("model type", model_type, ARCHITECTURES))
     return ARCHITECTURES[model_type]
+
+
+def path_below_base(model: Any, name: str) -> str:
+    """A module's path as it is for every task head."""
+    prefix = f"{model.base_model_prefix}." if hasattr(model, model.base_model_prefix) else ""
+    return name.removeprefix(prefix)
 
 
 def find_sites(model: Any) -> list[Site]:
     """All self-attention sites of `model`, numbered from 0: encoder before decoder, CLIP's text before vision."""
     model = unwrap(model)
     layout = layout_of(model)
-    prefix = f"{model.base_model_prefix}." if hasattr(model, model.base_model_prefix) else ""
     modules = dict(model.named_modules())
     names = [name for name in modules if f".{name}".endswith(f".{layout.site}")]
     names = [name for name in names if hasattr(modules[name], layout.projections[0].split(".")[0])]
     if not names:
         raise UnsupportedModelError(f"No self-attention site found in this {type(model).__name__}.")
     return [
-        _describe(index, model.config.model_type, name, name.removeprefix(prefix), modules, layout)
+        _describe(index, model.config.model_type, name, path_below_base(model, name), modules, layout)
         for index, name in enumerate(names)
     ]
 
@@ -134,11 +186,11 @@ def _describe(
 ) -> Site:
     module = modules[name]
     head_size = int(getattr(module, layout.head_size))
-    uniform, headless = isinstance(module, UniformSite), isinstance(module, HeadlessSite)
+    state = getattr(module, "attends", "with heads")
     parent = modules[name.rpartition(".")[0]]
     first = module.get_submodule(layout.projections[0])
     width, rows = features(first)
-    if uniform or headless:
+    if state != "with heads":
         heads = groups = 0
     elif layout.fused:
         heads = groups = rows // 3 // head_size
@@ -159,5 +211,5 @@ def _describe(
         width=width,
         causal=layout.causal(module),
         window=layout.window(module),
-        uniform=uniform,
+        uniform=state == "uniformly",
     )

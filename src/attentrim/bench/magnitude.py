@@ -15,7 +15,8 @@ from torch import nn
 
 from ..errors import MissingExtraError
 from ..inputs import example_inputs
-from ..sites import features, find_sites
+from ..projections import features
+from ..sites import find_sites
 from .backends import UnavailableError
 
 PACKAGE = "torch_pruning"
@@ -84,7 +85,7 @@ def _prune(dense: Any, ratio: float) -> Any:
 
 def _kept(model: nn.Module, sites: list[Any], heads: dict[nn.Module, int]) -> list[nn.Module]:
     """All but the projections into heads and the layers inside blocks that do not write to the residual stream."""
-    blocks = tuple(f"{site.block}." for site in sites)
+    blocks = tuple(f"{site.layer}." for site in sites)
     widths = {site.width for site in sites}
     free = {
         module

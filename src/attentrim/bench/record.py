@@ -26,11 +26,8 @@ def bench_record(
         "machine": dict(machine),
         "repeats": repeats,
         "padding": padding,
-        **{
-            key: value
-            for field in ("heads", "parameters", "bytes", "flops")
-            for key, value in ((field, getattr(size, field)), (f"{field}_against", getattr(against, field, None)))
-        },
+        **size.as_dict(),
+        **{f"{name}_against": None if against is None else against.as_dict()[name] for name in size.as_dict()},
         "flops_length": size.length,
         "rows": [asdict(row) for row in rows],
     }

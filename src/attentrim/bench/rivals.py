@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..sites import find_sites, is_conv1d
+from ..projections import is_conv1d
+from ..sites import find_sites
 from .backends import UnavailableError, place, with_attention
 from .magnitude import prune_to_size
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -35,14 +33,3 @@ class Row:
     tokens_per_second: float | None = None
     """Padding included; None for images."""
     remark: str | None = None
-
-
-def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(against, model) for each setting in which both were timed."""
-    needed = {"name", "device", "dtype", "backend", "batch", "length", "milliseconds_median", "speedup"}
-    found: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for row in bench.get("rows") or []:
-        if needed <= row.keys() and row["name"] in ("model", "against") and row["milliseconds_median"]:
-            key = (row["device"], row["dtype"], row["backend"], row["batch"], row["length"])
-            found.setdefault(key, {})[row["name"]] = row
-    return [(pair["against"], pair["model"]) for pair in found.values() if len(pair) == 2]

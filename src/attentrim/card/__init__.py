@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
-from ..recorded import CARD, Recorded
+from ..runs.reader import CARD, Recorded
 from .names import known_as
 from .page import Page
 
@@ -45,7 +45,7 @@ def write_card(
     files beside it are trusted only if they are said to be of it (`measured`). `seeds` is what a comparison found out
     about runs like this one.
     """
-    from ..checkpoint import stored_plan
+    from ..checkpoint.stored import stored_plan
     from . import sections as say
 
     path = directory / CARD
@@ -58,7 +58,7 @@ def write_card(
         sections["title"] = None if page.has_title() else f"# {say.title(run, base)}"
         sections["about"] = say.about(run, base, plan, model)
         sections["loading"] = say.loading(model)
-        sections["heads"] = say.heads(plan)
+        sections["heads"] = say.layers(plan)
         _describe(page, model)
     if run.metrics:
         sections["results"] = say.results(run)
@@ -153,7 +153,7 @@ def cards_when_saving(modeling: Any) -> None:
     from wrapt import wrap_function_wrapper
 
     def save(wrapped: Any, model: Any, args: Any, kwargs: Any) -> Any:
-        from ..checkpoint import stored_plan
+        from ..checkpoint.stored import stored_plan
 
         result = wrapped(*args, **kwargs)
         directory = Path(args[0] if args else kwargs["save_directory"])

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ..recorded import CARD, METRICS
+from ..runs.reader import CARD, METRICS
 
 LONGEST_NAME = 60
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..bench.rows import measured_pairs
-from ..recorded import PLAN, Recorded
+from ..runs.reader import PLAN, Recorded, measured_pairs
 from .names import known_as, trained_with
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def about(run: Recorded, base: str | None, plan: Plan | None, model: Any) -> str
     import torch
     import transformers
 
-    from ..checkpoint import stored_plan
+    from ..checkpoint.stored import stored_plan
 
     whole = sum(parameter.numel() for parameter in model.parameters())
     versions = f"attentrim {__version__} (transformers {transformers.__version__}, torch {torch.__version__})"
@@ -37,17 +36,14 @@ def about(run: Recorded, base: str | None, plan: Plan | None, model: Any) -> str
     by = f", method {method}" if method and method != "none" else ""
     made = f"{'Fine-tuned' if run.metrics else 'Made'}{start}{data} with {versions}{by}."
     if plan is None or not plan:
-        return f"{made} All attention is kept; {whole:,} parameters."
+        return f"{made} Nothing was removed; {whole:,} parameters."
     trimmed = stored_plan(model) is not None
-    gone, have = ("are removed", "have") if trimmed else (f"are to be removed ({PLAN})", "are to have")
-    return (
-        f"{made} {plan.heads_removed} of {plan.heads_total} attention heads {gone}, {len(plan.uniform)} of "
-        f"{len(plan.sites)} sites {have} uniform attention; {whole:,} parameters are left."
-    )
+    gone = "Removed" if trimmed else f"To be removed ({PLAN})"
+    return f"{made} {gone}: {', '.join(plan.describe())}; {whole:,} parameters are left."
 
 
 def loading(model: Any) -> str:
-    from ..checkpoint import stored_plan
+    from ..checkpoint.stored import stored_plan
 
     name = type(model).__name__
     needs = "import attentrim\n" if stored_plan(model) is not None else ""
@@ -60,20 +56,15 @@ model = {name}.from_pretrained("...")
 ```"""
 
 
-def heads(plan: Plan | None) -> str | None:
+def layers(plan: Plan | None) -> str | None:
+    """What is left, layer by layer."""
     if not plan:
         return None
-    rows = [
-        (index, f"`{site.path}`", _kept(plan, index), ", ".join(map(str, plan.heads.get(index, ()))) or "none")
-        for index, site in enumerate(plan.sites)
-    ]
-    return f"## Heads kept by layer\n\n{_table(('site', 'module', 'heads kept', 'removed'), rows)}"
+    from ..breakdown import breakdown
 
-
-def _kept(plan: Plan, index: int) -> str:
-    if index in plan.uniform or plan.sites[index].uniform:
-        return "uniform"
-    return f"{plan.heads_kept[index]} of {plan.sites[index].heads}"
+    found = breakdown(plan)
+    rows = [(row.index, f"`{row.path}`", *(cell.text for cell in row.cells)) for row in found.rows]
+    return f"## What is left, by layer\n\n{_table(('layer', 'module', *found.columns), rows)}"
 
 
 def results(run: Recorded) -> str:

@@ -65,11 +65,11 @@ def run(args: argparse.Namespace, output: Output) -> None:
     from ..card import write_card
     from ..cost import cost
     from ..machine import measured_with
-    from ..recorded import BENCH
-    from ..run_files import write_json
-    from .models import calm, load_model
+    from ..runs.files import write_json
+    from ..runs.models import load_model, silence_libraries
+    from ..runs.reader import BENCH
 
-    calm()
+    silence_libraries()
     if args.threads:
         torch.set_num_threads(args.threads)
     devices = args.devices or (["cuda"] if torch.cuda.is_available() else ["cpu"])

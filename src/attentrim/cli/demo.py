@@ -8,23 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtraError
-from .models import check_output_dir
+from ..runs.settings import EMBEDDED_TASK, RunSettings
+from . import bench
 from .output import Output, positive
 
 HELP = "fine-tune a small model, learn which heads it needs, take the others out, measure, and show it all"
 EXAMPLES = """  attentrim demo
   attentrim demo --output_dir demo"""
 
-TASK = ("--task", "acceptability")
-TRAINING = (
-    *("--per_device_train_batch_size", "16", "--seed", "0", "--eval_strategy", "no", "--save_strategy", "no"),
-    "--no_bench",
-)
-SCHEDULE = ("--lr_scheduler_type", "constant_with_warmup", "--warmup_steps", "0.05")
-DENSE = ("--method", "none", "--learning_rate", "5e-5", *SCHEDULE)
-GATES = ("--method", "autoattention", "--learning_rate", "1e-4", "--method_config")
-SETTINGS = ("target_sparsity=0.5", "preset=one_shot")
-STEPS = {"dense": 340, "gates": 200}
+TRAINING = {"per_device_train_batch_size": 16, "seed": 0, "eval_strategy": "no", "save_strategy": "no"}
+SCHEDULE = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 0.05}
+DENSE = {"max_steps": 340, "learning_rate": 5e-5, **SCHEDULE}
+GATES = {"max_steps": 200, "learning_rate": 1e-4}
+HALF = {"target_sparsity": 0.5, "preset": "one_shot"}
 SENTENCES = 504
 """To evaluate on: half of the validation split, to save time."""
 BENCH = ("--batch_sizes", "8", "--lengths", "64", "--repeats", "9", "--card")
@@ -37,32 +33,76 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    from .models import embedded_model
+    from ..runs.directories import check_output_dir
 
     started = time.perf_counter()
     directory = check_output_dir(args.output_dir, "")
+
+    from ..runs.embedded import embedded_model
+
     dense, small = str(directory / "dense"), str(directory / "trimmed")
-    steps = {name: ("--max_steps", str(min(count, args.max_steps or count))) for name, count in STEPS.items()}
     output.say("1 of 4: fine-tune MiniLM-L6 to tell acceptable English sentences from others, with all its heads")
-    train = ("train", *TASK, *TRAINING, "--max_eval_samples", str(args.max_eval_samples or SENTENCES))
-    before = _run(output, *train, "--model", embedded_model(output), "--output_dir", dense, *steps["dense"], *DENSE)
+    before = _train(args, output, embedded_model(output.say), dense, DENSE, "none", {})
     output.say("2 of 4: go on training, learn which half of the heads it can do without, and take them out")
-    start = ("--model", dense, "--output_dir", small)
-    after = _run(output, *train, *start, *steps["gates"], *GATES, *SETTINGS)
+    after = _train(args, output, dense, small, GATES, "autoattention", HALF)
     output.say("3 of 4: measure both on this machine, in turns")
-    speed = _run(output, "bench", "--model", small, "--against", dense, *BENCH)
+    speed = _bench(output, "--model", small, "--against", dense, *BENCH)
     output.say("4 of 4: write a page about it")
-    page = _page(output, small, str(directory / "report.html"))
-    _report(output, dense, small, before, after, speed, page, time.perf_counter() - started)
+    page = _page(output, small, directory / "report.html")
+    measured = {row["name"]: row for row in speed["rows"]}
+    _show_results(output, before, after, measured)
+    _show_next(output, dense, small, page, time.perf_counter() - started)
+    output.result(
+        {
+            "before": before,
+            "after": after,
+            "speedup": measured["model"]["speedup"],
+            "flop_ratio": measured["model"]["flop_ratio"],
+            "seconds": time.perf_counter() - started,
+            "output_dir": str(directory),
+            "report": page,
+        }
+    )
 
 
-def _page(output: Output, run: str, out: str) -> str | None:
+def _train(
+    args: argparse.Namespace,
+    output: Output,
+    model: str,
+    output_dir: str,
+    training: dict[str, Any],
+    method: str,
+    method_config: dict[str, Any],
+) -> dict[str, Any]:
+    """A run; its progress is seen, its remarks are not."""
+    from ..runs import pipeline
+    from .progress import CompactProgress
+
+    steps = min(training["max_steps"], args.max_steps or training["max_steps"])
+    quiet = {"disable_tqdm": True} if output.quiet else {}
+    settings = RunSettings(
+        model=model,
+        task=EMBEDDED_TASK,
+        max_eval_samples=args.max_eval_samples or SENTENCES,
+        output_dir=output_dir,
+        method=method,
+        method_config=method_config,
+        training={**TRAINING, **training, "max_steps": steps, **quiet},
+        no_bench=True,
+    )
+    return pipeline.run(settings, progress=CompactProgress).result
+
+
+def _page(output: Output, run: str, out: Path) -> str | None:
     """The report, or why there is none."""
+    from ..report import write_report
+
     try:
-        return str(_run(output, "report", "--run", run, "--out", out)["report"])
+        write_report([run], out)
     except MissingExtraError as error:
         output.say(f"no page: {error}")
         return None
+    return str(out)
 
 
 class _Listener(Output):
@@ -82,29 +122,18 @@ class _Listener(Output):
         self.found = data
 
 
-def _run(output: Output, *words: str) -> dict[str, Any]:
-    """Another command, as if typed; its progress is seen."""
-    from . import build_parser
-
-    parser = build_parser()
-    args, more = parser.parse_known_args(words)
-    args.more, args.words = more, list(words)
+def _bench(output: Output, *words: str) -> dict[str, Any]:
+    """`attentrim bench`, as if typed."""
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
     listener = _Listener(output.quiet)
-    args.run(args, listener)
+    bench.run(parser.parse_args(words), listener)
     return listener.found
 
 
-def _report(
-    output: Output,
-    dense: str,
-    small: str,
-    before: dict[str, Any],
-    after: dict[str, Any],
-    speed: dict[str, Any],
-    page: str | None,
-    seconds: float,
+def _show_results(
+    output: Output, before: dict[str, Any], after: dict[str, Any], measured: dict[str, dict[str, Any]]
 ) -> None:
-    measured = {row["name"]: row for row in speed["rows"]}
     shape = f"{measured['model']['batch']} x {measured['model']['length']} tokens"
     attending = [sum(kept > 0 for kept in result["heads_kept"]) for result in (before, after)]
     output.table(
@@ -119,11 +148,14 @@ def _report(
                 f"milliseconds ({shape})",
                 *(f"{measured[name]['milliseconds_median']:.1f}" for name in ("against", "model")),
             ),
-            ("speed-up, measured", "", f"{measured['model']['speedup']:.2f}"),
-            ("speed-up, if FLOPs were all", "", f"{measured['model']['flop_ratio']:.2f}"),
+            ("measured speed-up", "", f"{measured['model']['speedup']:.2f}"),
+            ("theoretical speed-up (FLOPs)", "", f"{measured['model']['flop_ratio']:.2f}"),
         ],
     )
     output.say("(it was trained a little longer with half of its heads, so a better score is no merit of pruning)")
+
+
+def _show_next(output: Output, dense: str, small: str, page: str | None, seconds: float) -> None:
     output.say(f"took {seconds:.0f} s; the models are in {dense} and {small}")
     if page:
         output.say(
@@ -133,14 +165,3 @@ def _report(
     output.say(f"  attentrim evaluate --model {small} --task acceptability --split test")
     output.say(f"  attentrim bench --model {small} --against {dense} --backends sdpa onnx --rivals int8")
     output.say("  attentrim train --model YOUR-MODEL --train_file YOUR.csv --output_dir run")
-    output.result(
-        {
-            "before": before,
-            "after": after,
-            "speedup": measured["model"]["speedup"],
-            "flop_ratio": measured["model"]["flop_ratio"],
-            "seconds": seconds,
-            "output_dir": str(Path(small).parent),
-            "report": page,
-        }
-    )

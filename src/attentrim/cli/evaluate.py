@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError, TaskError
-from .arguments import add_task_arguments
-from .output import Output, positive
+from .arguments import add_task_arguments, task_settings
+from .output import Output, metric_rows, positive
 
 HELP = "measure a trained checkpoint, trimmed or not, on a task"
 EXAMPLES = """  attentrim evaluate --model run --task cola --data_dir glue/CoLA
@@ -20,50 +21,29 @@ EXAMPLES = """  attentrim evaluate --model run --task cola --data_dir glue/CoLA
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     parser.add_argument("--split", default="validation", help="train, validation or test (default: validation)")
-    parser.add_argument("--plan", help="evaluate a full-shape model as if this plan had been carried out")
+    parser.add_argument("--plan", help="evaluate a full-shape model as if this plan had been applied")
     parser.add_argument("--predictions", metavar="FILE", help="write the answers here: GLUE's format for its tasks")
     parser.add_argument("--per_device_eval_batch_size", type=positive, default=64, help="(default: 64)")
     parser.add_argument("--use_cpu", action="store_true", help="stay on the CPU")
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    import tempfile
-    from contextlib import ExitStack
+    _check(args)
 
-    if args.model is None:
-        raise AttentrimError("--model is missing: a trained checkpoint.")
-    if args.predictions and (Path(args.predictions).is_dir() or not Path(args.predictions).resolve().parent.is_dir()):
-        raise AttentrimError(f"Cannot write {args.predictions}: it must be a file in a directory that exists.")
-
-    from transformers import TrainingArguments
-
-    from ..control import Control
     from ..plan import Plan
-    from .tasks import evaluate, load_for_task, metric_rows
+    from ..runs.loading import load_for_task
+    from ..runs.predictions import write_predictions
 
-    if args.predictions and args.skip_bad_rows:
-        raise AttentrimError("--predictions files an answer for each row: leave --skip_bad_rows out.")
     plan = Plan.load(args.plan) if args.plan else None
-    loaded = load_for_task(args, [args.split], output, fresh_head=False)
-    if args.predictions and loaded.task.kind == "mlm":
+    loaded = load_for_task(task_settings(args), [args.split], output.say, fresh_head=False)
+    if args.predictions and not loaded.task.kind.predicts:
         raise TaskError("Masked language modelling has no predictions to write: leave --predictions out.")
-    with ExitStack() as stack:
-        if plan is not None:
-            stack.enter_context(Control(loaded.model)).apply(plan)
-        settings = TrainingArguments(
-            stack.enter_context(tempfile.TemporaryDirectory()),
-            per_device_eval_batch_size=args.per_device_eval_batch_size,
-            use_cpu=args.use_cpu,
-            report_to=[],
-        )
-        labelled = not args.predictions and not args.split.startswith("test")
-        data = loaded.data(args.split, args.max_eval_samples, labelled)
-        result, outputs = evaluate(loaded, loaded.model, data, settings)
-        if args.split == "validation":
-            add_more_sets(result, loaded, loaded.model, args, settings)
+    labelled = not args.predictions and not args.split.startswith("test")
+    data = loaded.data(args.split, args.max_eval_samples, labelled)
+    evaluation = loaded.evaluation(data, args.max_eval_samples, more_sets=args.split == "validation")
+    with tempfile.TemporaryDirectory() as directory:
+        result, outputs = evaluation.of_model(loaded.model, _training_arguments(args, directory), plan)
     if args.predictions:
-        from .predictions import write_predictions
-
         write_predictions(args.predictions, loaded, args.split, data, outputs)
         output.say(f"{data.examples} answers are in {args.predictions}")
     elif result["value"] is None:
@@ -74,11 +54,24 @@ def run(args: argparse.Namespace, output: Output) -> None:
     output.result({**result, "model": args.model})
 
 
-def add_more_sets(result: dict[str, Any], loaded: Any, model: Any, args: Any, settings: Any) -> None:
-    """The metrics of a task's other sets, under their names."""
-    from .tasks import evaluate
+def _check(args: argparse.Namespace) -> None:
+    """Before anything is loaded."""
+    if args.model is None:
+        raise AttentrimError("--model is missing: a trained checkpoint.")
+    if not args.predictions:
+        return
+    if Path(args.predictions).is_dir() or not Path(args.predictions).resolve().parent.is_dir():
+        raise AttentrimError(f"Cannot write {args.predictions}: it must be a file in a directory that exists.")
+    if args.skip_bad_rows:
+        raise AttentrimError("--predictions files an answer for each row: leave --skip_bad_rows out.")
 
-    for name, split in loaded.task.more_sets.items():
-        data = loaded.data(split, args.max_eval_samples)
-        found, _ = evaluate(loaded, model, data, settings)
-        result["metrics"] |= {f"{name}_{metric}": value for metric, value in found["metrics"].items()}
+
+def _training_arguments(args: argparse.Namespace, directory: str) -> Any:
+    from transformers import TrainingArguments
+
+    return TrainingArguments(
+        directory,
+        per_device_eval_batch_size=args.per_device_eval_batch_size,
+        use_cpu=args.use_cpu,
+        report_to=[],
+    )

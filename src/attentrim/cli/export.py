@@ -19,7 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> None:
     from ..export import export_onnx
-    from .models import check_output_dir, copy_companions, load_model
+    from ..runs.directories import check_output_dir, copy_companions
+    from ..runs.models import load_model
 
     output_dir = check_output_dir(args.output_dir, args.model)
     model = load_model(args.model)

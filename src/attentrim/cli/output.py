@@ -62,6 +62,10 @@ def positive(text: str) -> int:
     return number
 
 
+def metric_rows(result: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, f"{value:.4f}") for name, value in result["metrics"].items()]
+
+
 def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
@@ -69,7 +73,7 @@ def megabytes(count: int) -> str:
 def size_table(output: Output, title: str, before: Cost, after: Cost) -> None:
     """Two models side by side."""
     rows: list[tuple[str, Any, Any, str]] = [
-        ("heads", before.heads, after.heads, _change(before.heads, after.heads)),
+        *((name, count, after.units[name], _change(count, after.units[name])) for name, count in before.units.items()),
         ("parameters", before.parameters, after.parameters, _change(before.parameters, after.parameters)),
         ("size", megabytes(before.bytes), megabytes(after.bytes), _change(before.bytes, after.bytes)),
         (
@@ -82,7 +86,7 @@ def size_table(output: Output, title: str, before: Cost, after: Cost) -> None:
     output.table(title, ("", "before", "after", "change"), rows)
 
 
-def size_fields(before: Cost, after: Cost) -> dict[str, int]:
+def size_fields(before: Cost, after: Cost) -> dict[str, float]:
     """The same for JSON."""
     return {
         "parameters_before": before.parameters,
@@ -91,6 +95,7 @@ def size_fields(before: Cost, after: Cost) -> dict[str, int]:
         "bytes": after.bytes,
         "flops_before": before.flops,
         "flops": after.flops,
+        "flops_ratio": before.flops / after.flops if after.flops else 0.0,
     }
 
 

@@ -1,24 +1,16 @@
-"""A training bar that tells loss and gates in one line, where the stock one prints a dictionary a step."""
+"""A training bar that tells loss and gates in one line, where the stock one prints one dictionary per step."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from transformers import PrinterCallback, ProgressCallback
+from transformers import ProgressCallback
 
 SHOWN = {"loss": "loss {:.3f}", "gates_open": "{} gates open", "budget_value": "held-out {:.3f}"}
 HIDDEN = ("runtime", "per_second", "epoch", "gates_", "sparsity", "flos", "model_preparation_time")
 
 
 class CompactProgress(ProgressCallback):
-    @classmethod
-    def replace(cls, trainer: Any) -> None:
-        """In place of whatever shows progress; a Trainer that was told to be silent stays so."""
-        trainer.remove_callback(PrinterCallback)
-        if not trainer.args.disable_tqdm:
-            trainer.remove_callback(ProgressCallback)
-            trainer.add_callback(cls)
-
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         if self.training_bar is None or not logs:
             return

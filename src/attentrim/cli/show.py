@@ -1,4 +1,4 @@
-"""attentrim show: the attention of a model, site by site."""
+"""attentrim show: a model layer by layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from .output import Output, positive
 
-HELP = "list the attention sites of a model, the heads it kept, and its size"
+HELP = "list the layers of a model, what it kept of each, and its size"
 EXAMPLES = """  attentrim show --model bert-base-uncased
   attentrim show --model ./small --json"""
 
@@ -21,17 +21,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> None:
     from ..overview import summary
-    from .models import calm, load_model
+    from ..runs.models import load_model, silence_libraries
 
-    calm()
+    silence_libraries()
     found = summary(load_model(args.model), args.length)
+    kinds = [site.kind for site in found.sites]
+    whole = len(kinds) == len(found.layers.rows)  # else a layer, and its site, are gone
+    columns = ("layer", "module", *found.layers.columns, *(["attention"] if whole else []))
     rows = [
-        (site.index, site.path, f"{site.heads} of {site.heads_before}", site.head_size, site.kind)
-        for site in found.sites
+        (row.index, row.path, *(cell.text for cell in row.cells), *([kinds[row.index]] if whole else []))
+        for row in found.layers.rows
     ]
-    output.table(f"{args.model} ({found.model_type})", ("site", "module", "heads", "size", "attention"), rows)
+    output.table(f"{args.model} ({found.model_type})", columns, rows)
     output.say(found.sizes)
-    if found.trimmed:
-        output.say(f"trimmed: {found.sparsity:.1%} of heads removed, {found.uniform_sites} uniform sites")
+    output.say(f"removed: {', '.join(found.removed)}" if found.removed else "nothing was removed")
     data = asdict(found)
-    output.result({**data, "sites": list(data["sites"]), "uniform_sites": found.uniform_sites})
+    facts = data.pop("facts")
+    output.result({**data, **facts, "sites": list(data["sites"]), "trimmed": bool(found.removed)})

@@ -3,46 +3,64 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from ..errors import AttentrimError
+from ..errors import AttentrimError, PlanError
+from ..indices import from_text
 from .output import Output, size_fields, size_table
 
-HELP = "remove the attention that a plan names, and save the smaller model"
+HELP = "remove what a plan names (heads, neurons, layers, attention patterns), and save the smaller model"
 EXAMPLES = """  attentrim trim --model ./fine-tuned --plan plan.json --output_dir ./small
-  attentrim trim --model ./fine-tuned --heads 0:1,5 3:0 --uniform 10 11 --output_dir ./small
+  attentrim trim --model ./fine-tuned --heads 0:1,5 3:0 --neurons 0:0-511 --layers 10,11 --output_dir ./small
   attentrim trim --model ./fine-tuned --plan plan.json --output_dir ./stock --portable"""
+FLAGS = {
+    "heads": ("SITE:HEADS", "heads to remove, such as 0:1,5 (no plan file)"),
+    "uniform": ("SITES", "sites to make uniform, such as 10,11 (no plan file)"),
+    "neurons": ("BLOCK:NEURONS", "feed-forward neurons to remove, such as 0:0-511 (no plan file)"),
+    "layers": ("LAYERS", "layers to remove, such as 10,11 (no plan file)"),
+}
+MOST = 2**22
+"""More than any number on a command line can mean."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", required=True, help="a model directory or hub name")
     parser.add_argument("--plan", help="a plan file")
+    for name, (metavar, text) in FLAGS.items():
+        parser.add_argument(f"--{name}", nargs="+", metavar=metavar, help=text)
     parser.add_argument(
-        "--heads", nargs="+", metavar="SITE:HEADS", help="heads to remove, such as 0:1,5 (no plan file)"
+        "--remove", nargs="+", metavar="KIND=WHAT", help="the same for kinds of structure from plug-ins"
     )
-    parser.add_argument("--uniform", nargs="+", type=int, metavar="SITE", help="sites to make uniform (no plan file)")
     parser.add_argument("--output_dir", required=True, help="where to save the result")
     parser.add_argument(
-        "--portable", action="store_true", help="keep the full shape, so that it loads without attentrim (not smaller)"
+        "--portable",
+        action="store_true",
+        help="use stock classes only, so that it loads without attentrim (smaller only where stock classes can be)",
     )
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
-    from .models import check_output_dir, copy_companions, load_model
+    from ..runs.directories import check_output_dir, copy_companions
 
-    heads = parse_heads(args.heads or [])
-    if bool(args.plan) == bool(args.heads or args.uniform):
-        raise AttentrimError("Say what to remove: either --plan, or --heads and --uniform.")
-    output_dir = check_output_dir(args.output_dir, args.model)
+    by_hand = _by_hand(args)
+    if bool(args.plan) == bool(by_hand):
+        flags = ", ".join(f"--{name}" for name in FLAGS)
+        raise AttentrimError(f"Say what to remove: either --plan, or any of {flags}.")
 
     from ..card import try_card
-    from ..checkpoint import stored_plan
+    from ..checkpoint.stored import stored_plan
     from ..cost import cost
     from ..plan import Plan
-    from ..surgery import portable, trim
+    from ..runs.facts import facts_of_plan
+    from ..runs.models import load_model
+    from ..structures import STRUCTURES
+    from ..surgery import portable, trim, unshrunk
 
+    removed = {name: parse(name, items, STRUCTURES[name].within) for name, items in by_hand.items()}
+    output_dir = check_output_dir(args.output_dir, args.model)
     plan = Plan.load(args.plan) if args.plan else None
     model = load_model(args.model)
-    plan = plan or Plan.of(model, heads=heads, uniform=args.uniform or (), made_by={"method": "by hand"})
+    plan = plan or Plan.of(model, made_by={"method": "by hand"}, **removed)
     small = (portable if args.portable else trim)(model, plan)
     before, after = cost(model), cost(small)
     small.save_pretrained(output_dir)
@@ -53,31 +71,42 @@ def run(args: argparse.Namespace, output: Output) -> None:
     try_card(output_dir, small, base=args.model)
 
     size_table(output, "portable" if args.portable else "trimmed", before, after)
+    output.say(f"removed: {', '.join(whole.describe())}")
+    left = unshrunk(model, plan) if args.portable else []
+    for text in left:
+        output.say(f"what stock classes cannot do without: {text}")
     output.say(f"saved to {output_dir}" + (f", with {len(copied)} files from beside the model" if copied else ""))
     needs = "" if args.portable else "import attentrim; "
     output.say(f"load it with: {needs}{type(small).__name__}.from_pretrained({args.output_dir!r})")
+    sizes = size_fields(before, after)
     output.result(
-        {
-            "output_dir": args.output_dir,
-            "portable": args.portable,
-            "sparsity": whole.sparsity,
-            "heads_total": whole.heads_total,
-            "heads_kept": whole.heads_kept,
-            "uniform_sites": list(whole.uniform),
-            **size_fields(before, after),
-        }
+        {"output_dir": args.output_dir, "portable": args.portable, "unshrunk": left, **facts_of_plan(whole), **sizes}
     )
 
 
-def parse_heads(items: list[str]) -> dict[int, list[int]]:
-    """['0:1,5', '3:0'] -> {0: [1, 5], 3: [0]}"""
-    heads: dict[int, list[int]] = {}
-    for item in items:
-        site, separator, numbers = item.partition(":")
-        try:
-            if not separator or int(site) in heads:
-                raise ValueError
-            heads[int(site)] = [int(number) for number in numbers.split(",")]
-        except ValueError:
-            raise AttentrimError(f"--heads takes SITE:HEADS, each site once, such as 0:1,5. Got {item!r}.") from None
-    return heads
+def _by_hand(args: argparse.Namespace) -> dict[str, list[str]]:
+    """What the flags name, by kind of structure."""
+    found = {name: getattr(args, name) for name in FLAGS if getattr(args, name)}
+    for item in args.remove or []:
+        kind, separator, what = item.partition("=")
+        if not separator:
+            raise AttentrimError(f"--remove takes KIND=WHAT, such as heads=0:1,5. Got {item!r}.")
+        found.setdefault(kind, []).append(what)
+    return found
+
+
+def parse(kind: str, items: list[str], within: bool) -> Any:
+    """['0:1,5', '3:0-2'] -> {0: (1, 5), 3: (0, 1, 2)}; ['10,11'] -> [10, 11]"""
+    try:
+        if not within:
+            return [number for item in items for number in from_text(item, MOST)]
+        found: dict[int, tuple[int, ...]] = {}
+        for item in items:
+            place, separator, units = item.partition(":")
+            if not separator or not place.isdecimal() or int(place) in found or not units:
+                raise PlanError(f"{item!r}")
+            found[int(place)] = from_text(units, MOST)
+    except PlanError:
+        shape = "PLACE:NUMBERS, each place once, such as 0:1,5 or 0:0-511" if within else "numbers such as 10,11"
+        raise AttentrimError(f"--{kind} takes {shape}. Got {' '.join(items)!r}.") from None
+    return found

@@ -10,10 +10,10 @@ from typing import Any
 
 from ..errors import AttentrimError, MethodError, did_you_mean, unknown_name
 from ..methods import METHODS
+from ..runs.settings import NO_METHOD
 
 DENSE = "dense"
 """The run without a method, which the others are measured by."""
-NO_METHOD = "none"
 NAME = re.compile(r"[\w.=+-]+", re.ASCII)
 REFERENCE = re.compile(r"\{([\w.=+-]+)\}", re.ASCII)
 """A value that stands for the directory of another run."""
@@ -71,7 +71,7 @@ class Experiment:
 def entries_of_methods(
     names: Sequence[str], settings: Mapping[str, str], target_sparsity: float | None, common: Mapping[str, Any]
 ) -> list[Entry]:
-    """One entry a method, the dense one first. A setting goes to each method that knows it, or to METHOD.setting."""
+    """One entry per method, the dense one first. A setting goes to each method that knows it, or to METHOD.setting."""
     wanted = list(dict.fromkeys(name for name in names if name != NO_METHOD))
     entries = [Entry(DENSE, {**common, "method": NO_METHOD})]
     used: set[str] = set()

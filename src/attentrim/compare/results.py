@@ -1,4 +1,4 @@
-"""Typed results of a comparison, what the differences are worth, and a table for people."""
+"""Typed results of a comparison, confidence intervals of the differences, and a table for people."""
 
 from __future__ import annotations
 
@@ -12,23 +12,20 @@ from .experiment import Experiment
 from .runs import Outcome
 
 VERSION = 1
-KEPT = (
-    "value",
-    "metrics",
-    "examples",
-    "sparsity",
-    "heads_total",
-    "heads_kept",
-    "uniform_sites",
-    "parameters",
-    "train_seconds",
-    "train_loss",
-    "peak_memory_bytes",
-    "masked_value",
-    "alternatives",
-    "last",
+LEFT_OUT = (
+    "before",
+    "head_trained",
+    "measured_with",
+    "method",
+    "metric",
+    "model",
+    "output_dir",
+    "remarks",
+    "seed",
+    "task",
+    "trimmed",
 )
-"""Of what `train` writes."""
+"""Of what a run writes into metrics.json: what its settings say, or all runs have in common."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ def as_json(
             "name": outcome.run.entry.name,
             "seed": outcome.run.seed,
             "error": outcome.error,
-            **{key: outcome.result[key] for key in KEPT if key in outcome.result},
+            **{key: value for key, value in outcome.result.items() if key not in LEFT_OUT},
             "settings": dict(outcome.run.settings),
         }
         for outcome in outcomes

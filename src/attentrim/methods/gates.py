@@ -110,7 +110,7 @@ class GateSession(Session):
         self.open = torch.ones(self.count, device=self.device).index_fill_(0, closed, 0.0)
 
     def plan(self) -> Plan:
-        return self.planned(self.units.removed(self.open))
+        return self.planned(heads=self.units.removed(self.open))
 
     def check(self) -> None:
         self.history.look()

@@ -12,7 +12,7 @@ import torch
 from ..calibration import HeldOut
 from ..control import Control
 from ..errors import MethodError
-from ..plan import Plan, shapes
+from ..plan import Plan
 from .base import Method
 
 STATE_FILE = "attentrim_method.pt"
@@ -123,10 +123,10 @@ class Session:
 
     def plan(self) -> Plan:
         """What to remove, as things stand."""
-        return self.planned({})
+        return self.planned()
 
-    def planned(self, heads: Mapping[int, Iterable[int]], uniform: Iterable[int] = (), **more: Any) -> Plan:
-        sites = self.control.sites
+    def planned(self, more: Mapping[str, Any] | None = None, **removed: Any) -> Plan:
+        """A plan that removes this, by kind of structure; `more` is said of how it was made."""
         made_by = {
             "method": self.method.name,
             "settings": self.method.settings,
@@ -134,8 +134,7 @@ class Session:
             "step": self.steps_done,
             "reason": self.method.reason,
         }
-        removed = {index: tuple(gone) for index, gone in heads.items()}
-        return Plan(sites[0].model_type, shapes(sites), removed, tuple(sorted(uniform)), made_by={**made_by, **more})
+        return Plan.of(self.model, made_by={**made_by, **(more or {})}, **removed)
 
     def metrics(self) -> dict[str, float]:
         """Numbers for the log."""

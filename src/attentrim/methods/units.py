@@ -32,8 +32,7 @@ class HeadUnits:
         if gates is None:
             control.clear()
             return
-        for site, part in zip(self.sites, gates.split(self.sizes, -1), strict=True):
-            control.set_gates(site.index, part)
+        control.set_all("heads", gates)
 
     def removed(self, open_gates: Tensor) -> dict[int, list[int]]:
         """The heads behind closed gates, by site, as a plan lists them."""

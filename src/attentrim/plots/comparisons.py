@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def metric_against_sparsity(results: Results, ax: Axes | None = None) -> Axes:
-    """The metric against the share of heads gone, one line a method; bars are standard deviations (002, Figure 2).
+    """The metric against the share of heads gone, one line per method; bars are standard deviations (002, Figure 2).
 
     Gone are heads that were removed, and those of uniform sites.
     """

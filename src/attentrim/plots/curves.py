@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..recorded import Recorded, as_run, entries
+from ..runs.reader import Recorded, as_run, entries
 from .style import axes, below, layers_look, look, nothing, plain_look, tidy
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def training_curve(run: Run, name: str = "loss", ax: Axes | None = None) -> Axes
 
 
 def drop_rates(run: Run, ax: Axes | None = None) -> Axes:
-    """How likely attention is dropped, one line a site, over steps (001, Figure 3)."""
+    """How likely attention is dropped, one line per site, over steps (001, Figure 3)."""
     run = as_run(run)
     steps, rows = next((found for name in RATES if (found := run.by_site(name))[0]), ([], []))
     if not steps:
@@ -47,7 +47,7 @@ def drop_rates(run: Run, ax: Axes | None = None) -> Axes:
 def metric_by_epoch(
     runs: Run | Sequence[Run] | Mapping[str, Run], ax: Axes | None = None, *, metric: str | None = None
 ) -> Axes:
-    """The metric on the evaluation data, epoch by epoch, one line a run (001, Figure 4).
+    """The metric on the evaluation data, epoch by epoch, one line per run (001, Figure 4).
 
     A run that trained a plain model beside its own has two lines.
     """

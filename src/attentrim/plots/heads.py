@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError
 from ..plan import Plan
-from ..recorded import Gates, Recorded, as_run
+from ..runs.reader import Gates, Recorded, as_run
 from .style import BLUE, ORANGE, axes, below, diverging, ink, nothing, tidy, whole_ticks
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ SNAPSHOTS = 3
 
 
 def head_map(run: Run | Plan, ax: Axes | None = None, *, step: int | None = None) -> Axes:
-    """One square a head, sites from top to bottom; removed heads are crossed out, uniform sites struck through.
+    """One square per head, sites from top to bottom; removed heads are crossed out, uniform sites struck through.
 
     Colours are the gates' parameters, or the scores that heads were chosen by, where the run has them: at its end, or
     at `step` (the last recorded one up to it).
@@ -34,10 +34,10 @@ def head_map(run: Run | Plan, ax: Axes | None = None, *, step: int | None = None
         raise nothing("plan and no gates", run.path if isinstance(run, Recorded) else run)
     ax = axes(ax, (5.2, 3.6))
     if plan is not None:
-        removed = [{*plan.heads.get(index, ())} for index in range(len(plan.sites))]
+        removed = [{*plan.heads.get(index, ())} for index in range(len(plan.shapes["sites"]))]
         cells = [
             [head < site.heads and head not in removed[index] for head in range(site.heads)]
-            for index, site in enumerate(plan.sites)
+            for index, site in enumerate(plan.shapes["sites"])
         ]
         _draw(ax, cells, gates.values if gates else None, plan.uniform)
     else:
@@ -81,12 +81,12 @@ def kept_by_seeds(runs: Sequence[Run | Plan], ax: Axes | None = None) -> Axes:
     plans = [plan for plan in found if plan is not None]
     if not plans:
         raise nothing("plans", "what was given")
-    if len({plan.sites for plan in plans}) > 1:
+    if len({plan.shapes["sites"] for plan in plans}) > 1:
         raise AttentrimError("These plans are for models of different shapes.")
     ax = axes(ax, (5.2, 3.6))
     shares = [
         [
-            sum(head in plan.kept(index) and index not in plan.uniform for plan in plans) / len(plans)
+            sum(head in plan.kept("heads", index) and index not in plan.uniform for plan in plans) / len(plans)
             for head in range(site.heads)
         ]
         for index, site in enumerate(plans[0].sites)
@@ -104,8 +104,8 @@ def heads_by_layer(run: Run, ax: Axes | None = None) -> Axes:
     if run.plan is None:
         raise nothing("plan", run.path)
     ax = axes(ax)
-    sites = range(len(run.plan.sites))
-    shares = [kept / max(1, run.plan.sites[index].heads) for index, kept in enumerate(run.plan.heads_kept)]
+    sites = range(len(run.plan.shapes["sites"]))
+    shares = [kept / max(1, run.plan.shapes["sites"][index].heads) for index, kept in enumerate(run.plan.heads_kept)]
     bars = ax.bar(sites, shares, color=BLUE, alpha=0.75, label="heads kept")
     ax.bar_label(bars, [str(kept) for kept in run.plan.heads_kept], padding=1)
     changed = run.attention_changed()

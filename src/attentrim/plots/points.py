@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
-from ..recorded import Recorded, as_run, entries
+from ..runs.reader import Recorded, as_run, entries
 from ..tasks.metrics import LOWER_IS_BETTER
 
 RESULTS = "results.json"

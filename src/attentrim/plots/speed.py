@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bench.rows import measured_pairs
 from ..errors import AttentrimError
-from ..recorded import BENCH, Recorded
+from ..runs.reader import BENCH, Recorded, measured_pairs
 from .style import BLUE, GREY, axes, below, nothing, tidy
 
 if TYPE_CHECKING:

@@ -69,7 +69,7 @@ def below(ax: Axes, columns: int = 2) -> None:
 
 
 def layers_look(count: int) -> list[dict[str, Any]]:
-    """One line a layer: looks of their own, or from dark to light where there are many."""
+    """One line per layer: looks of their own, or from dark to light where there are many."""
     if count <= len(COLOURS):
         return [{**look(number), "marker": ""} for number in range(count)]
     scale = _scale("viridis")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..errors import AttentrimError, MissingExtraError
 from ..plots.points import RESULTS
-from ..recorded import CONFIG, HISTORY, METRICS, PLAN, Recorded
+from ..runs.reader import Recorded, is_run
 
 __all__ = ["write_report"]
 
@@ -53,16 +53,12 @@ def _read(runs: Sequence[str | Path]) -> tuple[list[Recorded], Path | None]:
 
 def _runs_in(directory: Path) -> list[Path]:
     """The runs of a comparison, also of one that was stopped; none where the directory is a run itself."""
-    if _is_run(directory):
+    if is_run(directory):
         return []
-    found = sorted(place for place in directory.glob("*/seed-*") if _is_run(place))
+    found = sorted(place for place in directory.glob("*/seed-*") if is_run(place))
     try:
         results = json.loads((directory / RESULTS).read_text(encoding="utf-8"))
         named = [directory / run["name"] / f"seed-{run['seed']}" for run in results["runs"] if run["error"] is None]
     except (OSError, ValueError, KeyError, TypeError):
         return found
     return [place for place in named if place in found] or found  # not those of an earlier comparison
-
-
-def _is_run(directory: Path) -> bool:
-    return any((directory / name).is_file() for name in (HISTORY, METRICS, CONFIG, PLAN))

@@ -6,7 +6,7 @@ import base64
 import zlib
 from typing import Any
 
-from ..recorded import MOMENTS, Recorded, Sentence
+from ..runs.reader import MOMENTS, Recorded, Sentence
 
 MOST_TOKENS = 40
 MOST_BYTES = 1_400_000
@@ -14,7 +14,7 @@ MOST_BYTES = 1_400_000
 
 
 def packed_attention(run: Recorded) -> dict[str, Any]:
-    """Sentences, where each map lies, and the maps: one byte a weight, deflated, in base64.
+    """Sentences, where each map lies, and the maps: one byte per weight, deflated, in base64.
 
     As many sentences as there is room for, and of a sentence that is too long its beginning; `left_out` counts the
     rest.

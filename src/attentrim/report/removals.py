@@ -1,13 +1,14 @@
-"""What a run removed, and why."""
+"""What a run removed, and why: all that the report says about it in words and numbers."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import AttentrimError
-from ..methods import METHODS
-from ..recorded import Recorded
+from ..runs.reader import Recorded
+from .figures import Numbers
+from .tiles import Tile
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,9 @@ class RemovedHead:
 
 
 @dataclass(frozen=True)
-class SiteFate:
+class SiteOutcome:
+    """What became of one site."""
+
     index: int
     path: str
     heads: int
@@ -41,29 +44,24 @@ class SiteFate:
 
 
 def reason(run: Recorded) -> str:
-    """By what the method chose, in a sentence."""
+    """By what the method chose, in its own words; nothing where the run does not say."""
     if run.method == "none":
         return "Plain fine-tuning: nothing was removed."
-    if run.method not in list(METHODS):
-        return ""
-    settings = run.config.get("method_config") or run.made_by.get("settings") or {}
-    try:
-        return METHODS[run.method].from_settings(settings).reason
-    except (AttentrimError, TypeError, ValueError):
-        return ""
+    made = _last_made_by(run)
+    return str(made.get("reason") or "") if made.get("method") == run.method else ""
 
 
-def fates(run: Recorded) -> list[SiteFate]:
+def outcomes(run: Recorded) -> list[SiteOutcome]:
     if run.plan is None:
         return []
     plan = run.plan
-    rates: dict[str, Any] = _rates(run)
+    rates = _rates(run)
     found = []
-    for index, site in enumerate(plan.sites):
+    for index, site in enumerate(plan.shapes["sites"]):
         there = set(run.start[index]) if index < len(run.start) else set(range(site.heads))
         removed = plan.heads.get(index, ())
         found.append(
-            SiteFate(
+            SiteOutcome(
                 index,
                 site.path,
                 site.heads,
@@ -84,14 +82,14 @@ def removed_heads(run: Recorded) -> list[RemovedHead]:
     flat = sorted(value for row in scores or [] for value in row if value is not None)
     events = run.events()
     found = []
-    for fate in fates(run):
-        for head in fate.removed:
-            score = scores[fate.index][head] if scores else None
-            happened = events.get((fate.index, head), [])
+    for site in outcomes(run):
+        for head in site.removed:
+            score = scores[site.index][head] if scores else None
+            happened = events.get((site.index, head), [])
             closings = [step for step, opened in happened if not opened]
             found.append(
                 RemovedHead(
-                    fate.index,
+                    site.index,
                     head,
                     score,
                     None if score is None else flat.index(score) + 1,
@@ -102,11 +100,61 @@ def removed_heads(run: Recorded) -> list[RemovedHead]:
     return sorted(found, key=lambda entry: (entry.score is None, entry.score, entry.site, entry.head))
 
 
-def _rates(run: Recorded) -> dict[str, Any]:
-    """Drop rates by site, as the plan gives them or as last recorded."""
+def removed_in_words(run: Recorded) -> str:
+    """What is gone, and whether this run did all of that."""
+    if not run.plan:
+        return f"Nothing was removed from {run.model}."
+    gone = ", ".join(run.plan.describe())
+    how = "gone from" if run.metrics.get("trimmed") else "switched off in"
+    earlier = ", a part of it before this run" if "then" in run.made_by else ""
+    return f"{gone[:1].upper()}{gone[1:]}: {how} {run.model}{earlier}."
+
+
+def layers_table(run: Recorded) -> Numbers | None:
+    """What is left, one row per layer and one column for each sort of place that a layer holds."""
+    if not run.plan:
+        return None
+    from ..breakdown import breakdown
+
+    found = breakdown(run.plan)
+    rows = [[str(row.index), row.path, *(cell.text for cell in row.cells)] for row in found.rows]
+    return Numbers(["layer", "module", *found.columns], rows)
+
+
+def removal_tiles(run: Recorded) -> list[Tile]:
+    """How much is left of every kind."""
+    if run.plan is None:
+        return []
+    tiles = []
+    for left in run.plan.left():
+        note = "none removed" if left.kept == left.total else f"{1 - left.kept / left.total:.1%} removed"
+        value = f"{left.kept:,} of {left.total:,}"
+        tiles.append(Tile(left.label, value, left.remark or note, left.kept, left.key))
+    return tiles
+
+
+def columns(runs: Sequence[Recorded]) -> list[str]:
+    """Of the table of several runs: every kind of which something is left in one of them."""
+    return list(dict.fromkeys(left.label for run in runs if run.plan is not None for left in run.plan.left()))
+
+
+def cells(run: Recorded, names: Sequence[str]) -> list[str]:
+    """What these columns hold for a run."""
+    found = {left.label: f"{left.kept:,} of {left.total:,}" for left in (run.plan.left() if run.plan else [])}
+    return [found.get(name, "") for name in names]
+
+
+def _last_made_by(run: Recorded) -> Mapping[str, Any]:
+    """How the last of the plans that were put together came about."""
     made = run.made_by
     while "then" in made:
         made = made["then"]
+    return made
+
+
+def _rates(run: Recorded) -> dict[str, Any]:
+    """Drop rates by site, as the plan gives them or as last recorded."""
+    made = _last_made_by(run)
     if made.get("drop_rates"):
         return dict(made["drop_rates"])
     steps, rows = run.by_site("drop_rates")

@@ -12,14 +12,14 @@ from typing import Any
 from ..errors import TaskError, unknown_name
 from ..registry import Registry
 from .examples import Columns, label_name, missing_column
-from .kinds import KINDS, EncodedDataset, Kind
+from .kinds import EncodedDataset, Kind
 from .metrics import LOWER_IS_BETTER
 from .tables import Table
 
 
 @dataclass(frozen=True)
 class Local:
-    """How a task is published as files: one a split, the first that is there of several names."""
+    """How a task is published as files: one per split, the first that is there of several names."""
 
     files: Mapping[str, tuple[str, ...]]
     read: Callable[[Path], Table]
@@ -57,8 +57,8 @@ class Task:
 
     name: str
     summary: str
-    kind: str
-    """One of `KINDS`."""
+    kind: Kind
+    """How examples are encoded and answers judged: one of `KINDS`."""
     metrics: tuple[str, ...]
     """The first is the task's own; the others are reported beside it."""
     labels: tuple[str, ...] | None = ()
@@ -85,11 +85,6 @@ class Task:
         return self.metric not in LOWER_IS_BETTER
 
     @property
-    def how(self) -> Kind:
-        """What the task's kind knows."""
-        return KINDS[self.kind]
-
-    @property
     def named_labels(self) -> tuple[str, ...]:
         return self.labels or ()
 
@@ -105,7 +100,7 @@ class Task:
         found: set[str] = set()
         for row in table.rows:
             value = row.get(columns.label or "")
-            if self.kind == "tokens":
+            if self.kind.words:
                 value = value.split() if isinstance(value, str) else value
                 found.update(label_name(tag) for tag in value or ())
             else:
@@ -115,10 +110,10 @@ class Task:
         return tuple(sorted(found, key=lambda name: (name != "O", int(name) if numeric else 0, name)))
 
     def scorer(self, data: EncodedDataset) -> Callable[[Any], dict[str, float]]:
-        """`compute_metrics` for a Trainer that evaluates on `data` and reduces outputs by `how.reduce`."""
+        """`compute_metrics` for a Trainer that evaluates on `data` and reduces outputs by `kind.reduce`."""
 
         def score(prediction: Any) -> dict[str, float]:
-            return self.how.judge(self.metrics, prediction.predictions, prediction.label_ids, data, self.named_labels)
+            return self.kind.judge(self.metrics, prediction.predictions, prediction.label_ids, data, self.named_labels)
 
         return score
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .acceptability import sentences
 from .base import TASKS, Task
+from .kinds import KINDS
 from .tables import Table
 
 
@@ -17,7 +18,7 @@ TASKS.register(
     Task(
         "acceptability",
         "is the sentence acceptable English? (made on the spot: no files needed; Matthews correlation)",
-        "classification",
+        KINDS["classification"],
         ("matthews", "accuracy"),
         ("unacceptable", "acceptable"),
         generate=_generate,

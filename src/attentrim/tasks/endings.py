@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .base import TASKS, Hub, Local, Task
 from .examples import Columns
+from .kinds import KINDS
 from .tables import Table, read_csv
 
 ENDINGS = tuple(f"ending{number}" for number in range(4))
@@ -24,7 +25,7 @@ TASKS.register(
     Task(
         "swag",
         "which of four endings is the likely one? (accuracy)",
-        "choice",
+        KINDS["choice"],
         ("accuracy",),
         (),
         Local({"train": ("train.csv",), "validation": ("val.csv",), "test": ("test.csv",)}, read_csv, COLUMNS),

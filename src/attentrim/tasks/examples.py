@@ -132,12 +132,12 @@ def _text(value: Any, column: str) -> str:
 def _words(value: Any, column: str) -> tuple[str, ...]:
     words = _listed(value)
     if not isinstance(words, list | tuple) or not words or not all(isinstance(word, str) for word in words):
-        raise _CellError(f"{column!r} must be a list of words, or words parted by spaces. Got {_shown(value)}.")
+        raise _CellError(f"{column!r} must be a list of words, or space-separated words. Got {_shown(value)}.")
     return tuple(words)
 
 
 def _listed(value: Any) -> Any:
-    """Words of a text are parted by spaces; a list that was written as text is not taken apart by guess."""
+    """The words of a text are space-separated; a list that was written as text is not guessed at."""
     if isinstance(value, str) and value.strip().startswith("[") and value.strip().endswith("]"):
         raise _CellError(f"this is a list written as text: {_shown(value)}. Use JSON lines for lists.")
     return value.split() if isinstance(value, str) else value
@@ -180,7 +180,7 @@ def _number(value: Any, index_of: Mapping[str, int], choices: int) -> float:
 def _tags(value: Any, index_of: Mapping[str, int], choices: int) -> tuple[int, ...]:
     tags = _listed(value)
     if not isinstance(tags, list | tuple):
-        raise _CellError(f"the label must be a list of tags, one a word. Got {_shown(value)}.")
+        raise _CellError(f"the label must be a list of tags, one per word. Got {_shown(value)}.")
     return tuple(_class(tag, index_of, choices) for tag in tags)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from .base import TASKS, Hub, Local, Task
 from .examples import Columns
+from .kinds import KINDS
 from .tables import Table, read_tabbed
 
 FILES = {"train": ("train.tsv",), "validation": ("dev.tsv",), "test": ("test.tsv",)}
@@ -43,7 +44,7 @@ def _register(
         Task(
             name,
             summary,
-            kind,
+            KINDS[kind],
             metrics,
             labels,
             Local(files, read, columns),

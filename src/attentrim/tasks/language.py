@@ -1,16 +1,17 @@
-"""Masked language modelling on running text, one line an example."""
+"""Masked language modelling on running text, one line per example."""
 
 from __future__ import annotations
 
 from .base import TASKS, Hub, Local, Task
 from .examples import Columns
+from .kinds import KINDS
 from .tables import Table, read_plain
 
 COLUMNS = Columns("text")
 
 
 def _without_blanks(table: Table) -> Table:
-    """Blank lines part paragraphs; they are no examples."""
+    """Blank lines separate paragraphs; they are no examples."""
     kept = [index for index, row in enumerate(table.rows) if str(row.get("text") or "").strip()]
     return table.only(kept)
 
@@ -20,7 +21,7 @@ TASKS.register(
     Task(
         "mlm",
         "guess hidden words (perplexity, lower is better; accuracy)",
-        "mlm",
+        KINDS["mlm"],
         ("perplexity", "accuracy"),
         (),
         Local(

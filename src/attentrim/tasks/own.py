@@ -121,15 +121,14 @@ def own_task(kind: str, labels: Sequence[str] | None = None) -> Task:
     """A task named by its kind. Tags that look like entities are scored as entities."""
     from .tagging import ENTITY
 
-    kind = "classification" if kind == "pair" else kind
-    metrics = KINDS[kind].default_metrics
-    if kind == "classification" and labels is not None and len(labels) == 2:
+    found = KINDS["classification" if kind == "pair" else kind]
+    metrics = found.default_metrics
+    if found.name == "classification" and labels is not None and len(labels) == 2:
         metrics = ("accuracy", "f1", "matthews")
-    if kind == "tokens" and labels and all(label == "O" or label[:2] in ("B-", "I-") for label in labels):
+    if found.words and labels and all(label == "O" or label[:2] in ("B-", "I-") for label in labels):
         metrics = ENTITY
-    needs_labels = kind in ("classification", "tokens")
     named = tuple(labels) if labels is not None else None
-    return Task(kind, "the user's own data", kind, metrics, named if needs_labels else ())
+    return Task(found.name, "the user's own data", found, metrics, named if found.classes else ())
 
 
 def check_classes(table: Table, columns: Columns, labels: Sequence[str], kind: str) -> None:

@@ -1,4 +1,4 @@
-"""IMDB film reviews, as published: a directory a class, a file a review."""
+"""IMDB film reviews, as published: one directory per class, one file per review."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import TaskError
 from .base import TASKS, Hub, Local, Task
 from .examples import Columns
+from .kinds import KINDS
 from .tables import Table, read_text
 
 LABELS = ("neg", "pos")
@@ -34,7 +35,7 @@ TASKS.register(
     Task(
         "imdb",
         "is the long film review positive? (accuracy; its test set serves as validation)",
-        "classification",
+        KINDS["classification"],
         ("accuracy",),
         LABELS,
         Local({"train": ("train",), "validation": ("test",), "test": ("test",)}, _read, COLUMNS, whole=True),

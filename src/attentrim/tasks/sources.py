@@ -186,8 +186,8 @@ class CutTrain(Source):
     def __init__(self, whole: Source) -> None:
         self.whole = whole
         self.remark = (
-            f"there is no validation data: {SHARE_OF_VALIDATION:.0%} of the training rows, drawn by a fixed lot, "
-            "serve for it and are not trained on"
+            f"there is no validation data: {SHARE_OF_VALIDATION:.0%} of the training rows, chosen at random with a "
+            "fixed seed, serve for it and are not trained on"
         )
 
     def check(self, split: str) -> None:

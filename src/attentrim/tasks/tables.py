@@ -64,7 +64,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
 def read_tabbed(path: Path, header: Sequence[str] = (), exact: bool = False) -> Table:
     """A file split by tabs alone, where a quote is a character like any other. `header`: the names, if it has none."""
     rows = [(number, line.split("\t")) for number, line in lines_of(path) if line]
-    return _with_header(path, rows, header, exact, "cells are parted by tabs")
+    return _with_header(path, rows, header, exact, "cells are tab-separated")
 
 
 def read_csv(path: Path) -> Table:
@@ -76,12 +76,12 @@ def read_csv(path: Path) -> Table:
     except csv.Error as error:
         raise TaskError(f"{path}, line {reader.line_num}: {error}.") from None
     if rows and len(rows[0][1]) == 1 and ";" in rows[0][1][0]:
-        raise TaskError(f"{path}: its cells seem to be parted by semicolons; a .csv is read with commas.")
-    return _with_header(path, rows, (), True, "cells are parted by commas")
+        raise TaskError(f"{path}: its cells seem to be separated by semicolons; a .csv file is comma-separated.")
+    return _with_header(path, rows, (), True, "cells are comma-separated")
 
 
 def _with_header(
-    path: Path, rows: list[tuple[int, list[str]]], header: Sequence[str], exact: bool, parted: str
+    path: Path, rows: list[tuple[int, list[str]]], header: Sequence[str], exact: bool, rule: str
 ) -> Table:
     if not header and rows:
         header = [name.strip() for name in rows[0][1]]
@@ -89,7 +89,7 @@ def _with_header(
     if len(set(header)) < len(header):
         raise TaskError(f"{path} names a column twice: {', '.join(header)}.")
     problems = [
-        f"{path}, line {number}: {len(header)} cells are needed ({', '.join(header)}), {len(cells)} found; {parted}."
+        f"{path}, line {number}: {len(header)} cells are needed ({', '.join(header)}), {len(cells)} found; {rule}."
         for number, cells in rows
         if exact and len(cells) != len(header)
     ]
@@ -156,7 +156,7 @@ def read_plain(path: Path) -> Table:
 
 
 def read_columns(path: Path, separator: str | None = None, tag: int = -1) -> Table:
-    """One word a line with its tags beside it; a blank line ends a sentence. `tag` counts from 0, or from the end."""
+    """One word per line, its tags beside it; a blank line ends a sentence. `tag` counts from 0, or from the end."""
     rows: list[dict[str, Any]] = []
     numbers: list[int] = []
     words: list[str] = []

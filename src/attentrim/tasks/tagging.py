@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import TaskError
 from .base import TASKS, Hub, Local, Task
 from .examples import Columns
+from .kinds import KINDS
 from .tables import Table, lines_of, read_columns, read_text
 
 ENTITY = ("entity_f1", "entity_precision", "entity_recall", "accuracy")
@@ -30,7 +31,7 @@ def each_entity_begins(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def _read_conll2003(path: Path) -> Table:
-    """Columns parted by spaces, the entity last."""
+    """Space-separated columns, the entity last."""
     table = read_columns(path)
     rows = [{**row, "tags": each_entity_begins(row["tags"])} for row in table.rows]
     return Table(table.origin, table.columns, rows, table.numbers)
@@ -117,7 +118,7 @@ TASKS.register(
     Task(
         "conll2003",
         "find persons, organisations, places (entity F1)",
-        "tokens",
+        KINDS["tokens"],
         ENTITY,
         CONLL_LABELS,
         Local(
@@ -137,7 +138,7 @@ TASKS.register(
     Task(
         "wnut17",
         "find rare entities in noisy text (entity F1)",
-        "tokens",
+        KINDS["tokens"],
         ENTITY,
         WNUT_LABELS,
         Local(
@@ -157,7 +158,7 @@ TASKS.register(
     Task(
         "pos",
         "tag each word with its part of speech (accuracy, F1)",
-        "tokens",
+        KINDS["tokens"],
         ("accuracy", "f1_macro"),
         None,
         _PosFiles(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +18,8 @@ from ...options import (
     one_of,
     option,
 )
-from ..base import METHODS, Method
+from ..base import METHODS, DataNeeds
+from ..progressive import ORDER_IN_WORDS, ProgressiveMethod, SitePruning, amount_in_words
 
 __all__ = ["AttendOut"]
 
@@ -60,7 +62,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(kw_only=True)
-class AttendOut(Method):
+class AttendOut(ProgressiveMethod):
     """Train under attention masks that a generator learns to make; prune sites by what it learned, if asked to."""
 
     name: ClassVar[str] = "attendout"
@@ -78,7 +80,7 @@ class AttendOut(Method):
         None, f"whose weights both go on with after a dropout step: {', '.join(RESTARTS)}", one_of(RESTARTS)
     )
     restart_temperature: float = option(
-        1.0, "sampled restart: the attacker is taken with chance sigmoid(sum of rewards / this)", POSITIVE
+        1.0, "sampled restart: the attacker is kept with probability sigmoid(sum of rewards / this)", POSITIVE
     )
     plain_run: bool = option(
         False, "train a third, plain copy on the same batches and record its metric at each evaluation"
@@ -101,10 +103,10 @@ class AttendOut(Method):
     )
     reward_samples: int = option(1, "examples for each step of a window that a reward is the mean of", AT_LEAST_ONE)
     estimate_samples: int = option(
-        32, "all estimators but policy: held-out examples an estimate, at most", AT_LEAST_ONE
+        32, "all estimators but policy: held-out examples per estimate, at most", AT_LEAST_ONE
     )
     draws: int = option(4, "contrast: masks drawn for each held-out example", AT_LEAST_TWO)
-    baseline: str = option(None, f"what is taken off the rewards: {', '.join(BASELINES)}", one_of(BASELINES))
+    baseline: str = option(None, f"what is subtracted from the rewards: {', '.join(BASELINES)}", one_of(BASELINES))
     baseline_decay: float = option(0.9, "of the moving average", SHARE)
     cache_samples: int = option(
         8, "policy, cached: examples of each batch that a window keeps, for rewards and to learn from", AT_LEAST_ONE
@@ -139,7 +141,7 @@ class AttendOut(Method):
     )
     residual: bool = option(True, "residual connection and LayerNorm in the generator")
     # pruning
-    prune_count: int | None = option(None, "make just so many sites uniform", AT_LEAST_ONE)
+    prune_count: int | None = option(None, "make just this many sites uniform", AT_LEAST_ONE)
     prune_threshold: float | None = option(
         None, "make the sites uniform whose attention the generator drops at least this often", SHARE_OR_ALL
     )
@@ -153,7 +155,7 @@ class AttendOut(Method):
     )
     tune_share: float = option(
         0.0,
-        "share of the steps, at the end, to fine-tune in with those sites uniform, one more at a time; 1: no game",
+        "share of the steps, at the end, to fine-tune in with those sites uniform, one more at a time (below 1)",
         NONE_TO_ALL,
     )
     calibration_samples: int = option(256, "training examples over which drop rates are taken", AT_LEAST_ONE)
@@ -170,6 +172,14 @@ class AttendOut(Method):
                 f"The {self.estimator} estimator needs data that is not trained on: set reward_source to one of "
                 f"{', '.join(SOURCES[1:])}."
             )
+        if not self.has_game:
+            amount = f"count={self.prune_count}" if self.prune_count is not None else f"max_drop={self.max_drop:g}"
+            warnings.warn(
+                "AttendOut without a game is a method of its own: in place of tune_share=1 use "
+                f"UniformSites({amount}, order={self.prune_order!r}), or --method uniform-sites.",
+                FutureWarning,
+                stacklevel=3,
+            )
 
     def _check_pruning(self) -> None:
         amounts = [name for name in ("prune_count", "prune_threshold", "max_drop") if getattr(self, name) is not None]
@@ -179,61 +189,64 @@ class AttendOut(Method):
             raise MethodError("prune_threshold is about what the generator drops: leave prune_order at 'generator'.")
         if self.tune_share and not amounts:
             raise MethodError("tune_share is for pruning: set prune_count, prune_threshold or max_drop too.")
-        if not self.plays and self.prune_order == "generator":
+        if not self.has_game and self.prune_order == "generator":
             raise MethodError("With tune_share=1 no generator learns: set prune_order to 'top' or 'greedy'.")
-        if not self.plays and self.plain_run:
+        if not self.has_game and self.plain_run:
             raise MethodError("plain_run trains beside the game, and with tune_share=1 there is none.")
 
     @property
-    def plays(self) -> bool:
+    def has_game(self) -> bool:
         """Whether there is a game at all, or nothing but fine-tuning with sites uniform."""
         return self.tune_share < 1
 
     @property
-    def prunes(self) -> bool:
-        return not self.prune_count is self.prune_threshold is self.max_drop is None
+    def needs_defender(self) -> bool:
+        """A defender is of no use where its weights are never taken and its losses earn no reward."""
+        return self.estimator == "policy" or self.restart != "attacker"
+
+    @property
+    def pruning(self) -> SitePruning | None:
+        if self.prune_count is None and self.prune_threshold is None and self.max_drop is None:
+            return None
+        return SitePruning(self.prune_count, self.max_drop, self.prune_order == "greedy")
+
+    @property
+    def first_share(self) -> float:
+        return 1 - self.tune_share
+
+    @property
+    def dense(self) -> float:
+        """With fine-tuning after the pruning, the game comes before, and the model that it leaves is the teacher."""
+        return self.first_share if self.tune_share else 0.0
+
+    @property
+    def data(self) -> DataNeeds:
+        rewards = self.reward_source if self.has_game and self.reward_source != "cached" else None
+        judged = self.pruning is not None and self.pruning.judged_by_metric
+        return DataNeeds(
+            calibration=self.calibration_samples if self.has_game and self.pruning is not None else 0,
+            holdout=self.holdout_share if judged or rewards == "train_split" else 0.0,
+            rewards=rewards,
+            noise=self.noise if rewards == "noisy_train" else 0.0,
+        )
 
     @property
     def reason(self) -> str:
-        if not self.prunes:
+        if self.pruning is None:
             return super().reason
         if self.prune_threshold is not None:
             return (
                 "Made uniform are the sites whose attention the generator dropped at least "
                 f"{self.prune_threshold:.0%} of the time."
             )
-        first = {
-            "generator": "those whose attention the generator dropped most",
-            "greedy": "those that cost the metric least, one after the other, on training data that was held out",
-            "top": "those nearest to the output",
-        }[self.prune_order]
-        amount = (
-            f"{self.prune_count} sites"
-            if self.prune_count is not None
-            else f"as many sites as cost at most {self.max_drop:g} of the metric on training data that was held out"
-        )
-        return f"Made uniform are {amount}: {first}."
-
-    @property
-    def needs_defender(self) -> bool:
-        """Nobody looks at a defender whose weights are never taken and whose losses earn no reward."""
-        return self.plays and (self.estimator == "policy" or self.restart != "attacker")
-
-    @property
-    def judges_by_metric(self) -> bool:
-        return self.max_drop is not None or (self.prunes and self.prune_order == "greedy")
-
-    @property
-    def dense(self) -> float:
-        """With fine-tuning after the pruning, the game comes before, and what it leaves is the teacher."""
-        return 1 - self.tune_share if self.tune_share else 0.0
-
-    @property
-    def holdout(self) -> float:
-        rewarded = self.plays and self.reward_source == "train_split"
-        return self.holdout_share if rewarded or self.judges_by_metric else 0.0
+        first = {"generator": "those whose attention the generator dropped most", **ORDER_IN_WORDS}[self.prune_order]
+        return f"Made uniform are {amount_in_words(self.pruning)}: {first}."
 
     def session(self, model: Any, **surroundings: Any) -> Any:
+        if not self.has_game:
+            from ..progressive_session import ProgressiveSession
+
+            return ProgressiveSession(self, model, **surroundings)
         from .session import AttendOutSession
 
         return AttendOutSession(self, model, **surroundings)

@@ -2,87 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
-from ...control import Control
-from ...errors import MethodError
 from ...sites import Site
-from .generator import Generator, Passes, Valid
+from .generator import Passes, Valid
+from .networks import Networks
 
 NOT_DECIDED = -1
 Decide = Callable[["Draw", Tensor], Tensor]
 """From logits of P(keep) to a mask, within a draw."""
-
-
-class Entrance(nn.Module):
-    """What the generator of a stack sees of an input: what enters the stack's first layer, or its own embedding.
-
-    `seen` is what it takes to see it again: hidden states, or the arguments of the model's embedding.
-    """
-
-    def __init__(self, control: Control, stack: str, sites: Sequence[Site], own: bool) -> None:
-        super().__init__()
-        self.features = sites[0].width
-        self.embedding: nn.Module | None = None
-        self._arguments: Any = None
-        self._arrive: Callable[[str, Any], None] | None = None
-        model = control.model
-        if own:
-            module = _embedding_of(model, stack)
-            self.features = getattr(model.get_input_embeddings(), "embedding_dim", sites[0].width)
-            # deepcopy keeps ties to nothing outside, so these weights are the generator's alone
-            self.embedding = copy.deepcopy(module).float().eval().requires_grad_()
-            control.on_call(module, self._note_arguments)
-        # the first layer that runs is the entrance: some models skip layers at random while they train
-        for block in dict.fromkeys(site.block for site in sites):
-            control.on_call(model.get_submodule(block), partial(self._note_entry, stack))
-
-    def on_arrival(self, action: Callable[[str, Any], None] | None) -> None:
-        self._arrive = action
-
-    def look(self, seen: Any) -> Tensor:
-        if self.embedding is None:
-            hidden: Tensor = seen
-        else:
-            args, kwargs = seen
-            hidden = self.embedding(*args, **kwargs)
-        return hidden.float()
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _note_arguments(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        self._arguments = (args, kwargs)
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def _note_entry(self, stack: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if self._arrive is None:
-            return
-        if self.embedding is not None and self._arguments is None:
-            raise MethodError(f"The model does not call the embedding of {stack} as a module: set embedding='model'.")
-        hidden = args[0] if args else kwargs["hidden_states"]
-        self._arrive(stack, hidden.detach() if self.embedding is None else self._arguments)
-
-
-def _embedding_of(model: Any, stack: str) -> nn.Module:
-    modules = dict(model.named_modules(remove_duplicate=False))
-    owners = (stack.rpartition(".")[0], stack)
-    for place in (f"{owner}.{name}".strip(".") for owner in owners for name in ("embeddings", "embed_tokens")):
-        if place in modules:
-            return modules[place]  # type: ignore[no-any-return]
-    try:
-        found: nn.Module = model.get_input_embeddings()
-    except (NotImplementedError, AttributeError) as error:
-        raise MethodError(
-            f"A {type(model).__name__} has no embedding that a generator could copy: set embedding='model'."
-        ) from error
-    return found
 
 
 @dataclass
@@ -96,10 +31,13 @@ class Round:
     valid: dict[int, Tensor] = field(default_factory=dict)
     """By site: the pairs of real tokens, [batch, query, key]."""
 
+    @property
+    def samples(self) -> int:
+        return len(next(iter(self.valid.values())))
+
     def first(self, samples: int) -> Round:
-        """The round of the first so many samples of the batch."""
-        size = len(next(iter(self.valid.values())))
-        cut = partial(_first, size=size, samples=samples)
+        """The round of the first `samples` samples of the batch."""
+        cut = partial(_first, size=self.samples, samples=samples)
         return Round(cut(self.seen), cut(self.decisions), cut(self.valid))
 
 
@@ -113,12 +51,12 @@ def _first(tree: Any, size: int, samples: int) -> Any:
 def merged(rounds: Sequence[Round]) -> Round:
     """Several rounds as one of a larger batch, padded to the longest: one pass of the generator looks at them all."""
     first = rounds[0]
-    sizes = [len(next(iter(played.valid.values()))) for played in rounds]
-    sites = [index for index in first.valid if all(index in played.valid for played in rounds)]
+    sizes = [one.samples for one in rounds]
+    sites = [index for index in first.valid if all(index in one.valid for one in rounds)]
     return Round(
-        {stack: _together([played.seen[stack] for played in rounds], sizes) for stack in first.seen},
-        {index: _stacked([played.decisions[index] for played in rounds], NOT_DECIDED) for index in sites},
-        {index: _stacked([played.valid[index] for played in rounds], 0) for index in sites},
+        {stack: _together([one.seen[stack] for one in rounds], sizes) for stack in first.seen},
+        {index: _stacked([one.decisions[index] for one in rounds], NOT_DECIDED) for index in sites},
+        {index: _stacked([one.valid[index] for one in rounds], 0) for index in sites},
     )
 
 
@@ -150,13 +88,11 @@ def _stacked(tensors: Sequence[Tensor], fill: int) -> Tensor:
 
 
 class Draw:
-    """The masks of one forward: one a site, however often the model (or gradient checkpointing) comes by."""
+    """The masks of one forward: one per site, however often the model (or gradient checkpointing) calls it."""
 
-    def __init__(
-        self, generators: Mapping[str, Generator], entrances: Mapping[str, Entrance], decide: Decide, *, soft: bool
-    ) -> None:
-        self.generators, self.entrances, self.decide = generators, entrances, decide
-        self.unit = next(iter(generators.values())).unit
+    def __init__(self, networks: Networks, decide: Decide, *, soft: bool) -> None:
+        self.networks, self.decide = networks, decide
+        self.unit = next(iter(networks.generators.values())).unit
         self.soft = soft
         """Whether masks are numbers that gradients flow through into the generator."""
         self.round = Round()
@@ -167,13 +103,13 @@ class Draw:
         self._passes: dict[str, Passes] = {}
         self._masks: dict[int, Tensor] = {}
 
-    def arrive(self, stack: str, seen: Any) -> None:
-        """An input enters a stack; a second arrival is a layer that is run again."""
+    def on_input(self, stack: str, seen: Any) -> None:
+        """An input enters a stack. Only the first call counts; the others are of later layers, or of repeated ones."""
         if stack in self._passes:
             return
         self.round.seen[stack] = seen
         with torch.set_grad_enabled(self.soft):
-            self._passes[stack] = self.generators[stack].passes(self.entrances[stack].look(seen))
+            self._passes[stack] = _passes(self.networks, stack, seen)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def mask(self, site: Site, allowed: Tensor) -> Tensor:
@@ -192,24 +128,26 @@ class Draw:
         return mask
 
     def _valid_pairs(self, allowed: Tensor) -> Valid:
-        """Most sites look at the same mask: what was read off it once is read."""
+        """Most sites look at the same mask: it is read once."""
         place = (allowed.data_ptr(), *allowed.shape)
         if place not in self._valid:
             self._valid[place] = allowed, Valid.among(allowed)
         return self._valid[place][1]
 
     def close(self) -> Round:
-        """The round that was played, with what was decided."""
+        """The round of this forward, with what was decided."""
         for index, mask in self._masks.items():
             counted = Valid(self.round.valid[index]).decided(self.unit)
             self.round.decisions[index] = torch.where(counted, mask.detach().to(torch.int8), NOT_DECIDED)
         return self.round
 
 
-def replayed(
-    played: Round, generators: Mapping[str, Generator], entrances: Mapping[str, Entrance], sites: Mapping[int, Site]
-) -> dict[int, Tensor]:
-    """The logits of a round again, site by site, with gradients into the generators."""
-    passes = {stack: generators[stack].passes(entrances[stack].look(seen)) for stack, seen in played.seen.items()}
-    valid = {id(pairs): Valid(pairs) for pairs in played.valid.values()}
-    return {index: passes[sites[index].stack].next(valid[id(pairs)]) for index, pairs in played.valid.items()}
+def logits_again(decided: Round, networks: Networks, sites: Mapping[int, Site]) -> dict[int, Tensor]:
+    """The logits of a round once more, site by site, with gradients into the generators."""
+    passes = {stack: _passes(networks, stack, seen) for stack, seen in decided.seen.items()}
+    valid = {id(pairs): Valid(pairs) for pairs in decided.valid.values()}
+    return {index: passes[sites[index].stack].next(valid[id(pairs)]) for index, pairs in decided.valid.items()}
+
+
+def _passes(networks: Networks, stack: str, seen: Any) -> Passes:
+    return networks.generators[stack].passes(networks.entrances[stack].features_of(seen))

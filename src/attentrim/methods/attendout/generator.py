@@ -19,7 +19,7 @@ class Generator(nn.Module):
             logits = passes.next(valid)
 
     Its attention scores are the logits; what it attends to is the state of the next pass. No feed-forward, no output
-    layer, the same parameters in every pass (001, section 4.1).
+    layer, the same parameters in every pass (second version of the paper, section 4.1).
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Valid:
 
 
 def log_probability(logits: Tensor, kept: Tensor, counted: Tensor) -> Tensor:
-    """Of each sample's decisions, averaged over those that count (001, before eq. 5): [batch]."""
+    """Of each sample's decisions, averaged over those that count (before eq. 5): [batch]."""
     each = nn.functional.logsigmoid(torch.where(kept, logits, -logits))
     return mean_over(each, counted)
 

@@ -1,140 +1,39 @@
-"""What a network is worth on a batch, sample by sample: minus its loss, or how much of it is right."""
+"""How much better the attacker is than the defender, and whose weights both go on with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ...distillation import IGNORED
-from ...errors import MethodError
+from ...modes import evaluating
+from .parked import ParkedNetwork
+from .scores import scores_of
 
-CLOSE = 1e-2
-"""How near the losses computed here must come to the model's own for us to believe them."""
-
-
-@torch.no_grad()
-def worth(model: Any, batch: Mapping[str, Any], reward: str) -> Tensor:
-    """[samples], higher is better. The model is to be in eval mode."""
-    return -sample_losses(model, batch) if reward == "loss" else correctness(model, batch)
+Groups = Sequence[Sequence[Mapping[str, Any]]]
+"""Batches: of each step of a window, or one group for all steps."""
 
 
-def worths(model: Any, batches: Sequence[Mapping[str, Any]], reward: str) -> list[Tensor]:
-    """The worth of each batch, [samples]; batches of the same shape go through the model together."""
-    alike: dict[Any, list[int]] = {}
-    for place, batch in enumerate(batches):
-        shapes = [(name, value.shape[1:] if isinstance(value, Tensor) else value) for name, value in batch.items()]
-        alike.setdefault(repr(shapes), []).append(place)
-    found: dict[int, Tensor] = {}
-    for places in alike.values():
-        group = [batches[place] for place in places]
-        sizes = [batch_size(batch) for batch in group]
-        whole = {
-            name: torch.cat([batch[name] for batch in group]) if is_batched(value, sizes[0]) else value
-            for name, value in group[0].items()
-        }
-        found.update(zip(places, worth(model, whole, reward).split(sizes), strict=True))
-    return [found[place] for place in range(len(batches))]
+def step_rewards(model: Any, defender: ParkedNetwork, groups: Groups, steps: int, reward: str) -> Tensor:
+    """r_t for each step of a window: the attacker's score less the defender's, masks off, [steps]."""
+    with evaluating(model):
+        attacker = _group_scores(model, groups, reward)
+        with defender.swapped_in():
+            rewards = attacker - _group_scores(model, groups, reward)
+    return rewards.reshape(steps, -1).mean(1)
 
 
-def sample_losses(model: Any, batch: Mapping[str, Any]) -> Tensor:
-    """The loss of each sample, [batch]: from the logits where these explain the model's loss, else one by one."""
-    found = _explain(model(**batch), batch)
-    if found is not None:
-        return found.losses
-    return torch.stack([model(**row)["loss"].float() for row in _rows(batch)])
+def _group_scores(model: Any, groups: Groups, reward: str) -> Tensor:
+    """By sample where there is one group of batches, else by group."""
+    found = iter(scores_of(model, [batch for group in groups for batch in group], reward))
+    parts = [torch.cat([next(found) for _ in group]) for group in groups]
+    return parts[0] if len(parts) == 1 else torch.stack([part.mean() for part in parts])
 
 
-def correctness(model: Any, batch: Mapping[str, Any]) -> Tensor:
-    """The share of each sample's labels that the model gets right, [batch]."""
-    found = _explain(model(**batch), batch)
-    if found is None or found.labels.is_floating_point():
-        raise MethodError("Rewards by correctness need one class a label; for other tasks leave reward at 'loss'.")
-    right = (found.logits.argmax(-1) == found.labels).reshape(len(found.labels), -1)
-    return right.sum(1) / found.counts.clamp(min=1)
-
-
-class _Explained(NamedTuple):
-    """Logits and labels that belong together, each sample's loss, and how many labels it has."""
-
-    logits: Tensor
-    labels: Tensor
-    losses: Tensor
-    counts: Tensor
-
-
-def _explain(outputs: Any, batch: Mapping[str, Any]) -> _Explained | None:
-    """How the model's loss comes about, if it is one of the common ways: that is checked, not guessed."""
-    logits, labels = outputs.get("logits"), batch.get("labels")
-    if "start_logits" in outputs and "start_positions" in batch:
-        logits = torch.stack([outputs["start_logits"], outputs["end_logits"]], 1)
-        labels = torch.stack([batch["start_positions"], batch["end_positions"]], 1)
-    if not isinstance(logits, Tensor) or not isinstance(labels, Tensor):
-        return None
-    logits = logits.float()
-    candidates = (
-        [_regression(logits, labels)]
-        if labels.is_floating_point()
-        else [
-            _classes(logits, labels),
-            _classes(logits[:, :-1], labels[:, 1:]) if labels.dim() > 1 else None,  # each token tells the next
-        ]
-    )
-    for found in candidates:
-        if found is not None:
-            mean = (found.losses * found.counts).sum() / found.counts.sum().clamp(min=1)
-            if torch.isclose(mean, outputs["loss"].float(), rtol=CLOSE, atol=CLOSE):
-                return found
-    return None
-
-
-def _regression(logits: Tensor, labels: Tensor) -> _Explained | None:
-    if labels.numel() != logits.numel():
-        return None
-    losses = (logits.reshape(labels.shape) - labels).square().reshape(len(labels), -1).mean(1)
-    return _Explained(logits, labels, losses, torch.ones_like(losses))
-
-
-def _classes(logits: Tensor, labels: Tensor) -> _Explained | None:
-    if labels.shape != logits.shape[:-1]:
-        return None
-    losses = nn.functional.cross_entropy(
-        logits.flatten(0, -2), labels.flatten(), reduction="none", ignore_index=IGNORED
-    )
-    counts = (labels != IGNORED).reshape(len(labels), -1).sum(1)
-    return _Explained(logits, labels, losses.reshape(len(labels), -1).sum(1) / counts.clamp(min=1), counts)
-
-
-def _rows(batch: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The samples of a batch, one by one."""
-    return [by_sample(batch, itemgetter(slice(row, row + 1))) for row in range(batch_size(batch))]
-
-
-def first_samples(batch: Mapping[str, Any], samples: int) -> dict[str, Any]:
-    """The first so many samples of a batch."""
-    return by_sample(batch, lambda value: value[:samples])
-
-
-def by_sample(batch: Mapping[str, Any], change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """A batch with all that it has a row of for each sample changed."""
-    size = batch_size(batch)
-    return {name: change(value) if is_batched(value, size) else value for name, value in batch.items()}
-
-
-def batch_size(batch: Mapping[str, Any]) -> int:
-    return next(len(value) for value in batch.values() if isinstance(value, Tensor) and value.dim())
-
-
-def is_batched(value: Any, size: int) -> bool:
-    return isinstance(value, Tensor) and value.dim() > 0 and len(value) == size
-
-
-def check_correctness(model: Any) -> None:
-    """Say early that a task has no right and wrong."""
-    config = model.config
-    regression = getattr(config, "num_labels", None) == 1 and "Classification" in type(model).__name__
-    if regression or getattr(config, "problem_type", None) in ("regression", "multi_label_classification"):
-        raise MethodError("Rewards by correctness need one class a label; for regression leave reward at 'loss'.")
+def attacker_is_kept(restart: str, total: float, temperature: float, choices: torch.Generator) -> bool:
+    """Whether both go on with the attacker after a window whose rewards sum to `total`."""
+    chance = float(torch.sigmoid(torch.tensor(total / temperature)))
+    drawn = float(torch.rand((), generator=choices))
+    return {"attacker": True, "better": total >= 0, "sampled": drawn < chance}[restart]

@@ -16,4 +16,4 @@ class AttentionLayerDropSession(RegulariserSession):
             return
         uniform = torch.rand(len(self.sites), device=self.device) < self.method.p
         for site, turned in zip(self.sites, uniform, strict=True):
-            self.control.set_uniform(site.index, turned)
+            self.control.set("uniform", site.index, turned)

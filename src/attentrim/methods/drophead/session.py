@@ -26,7 +26,7 @@ class DropHeadSession(RegulariserSession):
         for site in self.sites:
             kept = (torch.rand(site.groups, device=self.device) >= chance).float()
             # what is kept stands in for all; where nothing is, the site adds its bias alone
-            self.control.set_gates(site.index, kept * (site.groups / kept.sum().clamp_min(1.0)))
+            self.control.set("heads", site.index, kept * (site.groups / kept.sum().clamp_min(1.0)))
 
     def metrics(self) -> dict[str, float]:
         return {"drop_chance": self.chance}

@@ -14,6 +14,7 @@ class LayerDropSession(RegulariserSession):
     def draw(self) -> None:
         if not self.method.p:
             return
-        skipped = (torch.rand(len(self.sites), device=self.device) < self.method.p).float()
-        for site, skip in zip(self.sites, skipped, strict=True):
-            self.control.set_skip(site.index, skip)
+        layers = self.control.places["layers"]
+        skipped = (torch.rand(len(layers), device=self.device) < self.method.p).float()
+        for layer, skip in zip(layers, skipped, strict=True):
+            self.control.set("layers", layer.index, skip)

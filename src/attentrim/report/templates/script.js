@@ -122,8 +122,8 @@
   }
   function play() {
     if (timer) return stop();
-    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const stride = calm ? Math.ceil(data.steps.length / 12) : 1;
+    const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const stride = reducedMotion ? Math.ceil(data.steps.length / 12) : 1;
     let next = last() ? 0 : state.moment;
     byId("play").textContent = "Pause";
     timer = setInterval(() => {
@@ -133,7 +133,7 @@
       drawMap();
       drawStory();
       if (last()) { stop(); byId("said").textContent = byId("moment").textContent; }
-    }, calm ? 500 : Math.max(40, 6000 / data.steps.length));
+    }, reducedMotion ? 500 : Math.max(40, 6000 / data.steps.length));
   }
 
   function drawMap() {

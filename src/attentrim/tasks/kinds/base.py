@@ -23,7 +23,7 @@ class Encoding:
     stride: int | None = None
     """Tokens that neighbouring windows of a long text share. None: what is too long is cut."""
     fixed: bool = False
-    """What is drawn by lot is drawn now and stays: for data that models are compared on."""
+    """What is chosen at random is chosen now and stays: for data that models are compared on."""
 
 
 @dataclass
@@ -66,6 +66,14 @@ class Kind:
     head: str
     """How the names of models end that can do it."""
     default_metrics: tuple[str, ...]
+    classes: bool = False
+    """Whether answers are classes or tags, whose names a model's config holds."""
+    words: bool = False
+    """Whether an input is a list of words, each with an answer of its own."""
+    windows: bool = False
+    """Whether a text that is too long can be read in windows."""
+    predicts: bool = True
+    """Whether there are answers to write to a file."""
 
     def fits(self, architectures: Sequence[str] | None) -> bool:
         """Whether a model of these classes can do it."""

@@ -1,4 +1,4 @@
-"""Words that were masked are to be told from the others."""
+"""Masked language modelling: predict hidden words from the others."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class MaskedLanguage(Kind):
     name = "mlm"
     head = "ForMaskedLM"
     default_metrics = ("perplexity", "accuracy")
+    predicts = False
 
     def fits(self, architectures: Sequence[str] | None) -> bool:
         """An encoder-decoder that fills masks, such as BART, has another name."""
@@ -76,10 +77,10 @@ def mask(ids: Any, tokenizer: Any, generator: Any = None) -> tuple[Any, Any]:
     chosen = chances < SHARE_MASKED
     if not chosen.any():
         chosen.view(-1)[chances.argmin()] = bool(chances.min() < 1)
-    fate = torch.rand(ids.shape, generator=generator)
+    draw = torch.rand(ids.shape, generator=generator)
     others = torch.randint(len(tokenizer), ids.shape, generator=generator)
-    hidden = torch.where(chosen & (fate < SHARE_REPLACED), tokenizer.mask_token_id, ids)
-    swapped = chosen & (fate >= SHARE_REPLACED) & (fate < SHARE_REPLACED + SHARE_RANDOM)
+    hidden = torch.where(chosen & (draw < SHARE_REPLACED), tokenizer.mask_token_id, ids)
+    swapped = chosen & (draw >= SHARE_REPLACED) & (draw < SHARE_REPLACED + SHARE_RANDOM)
     return torch.where(swapped, others, hidden), ids.masked_fill(~chosen, IGNORED)
 
 

@@ -15,6 +15,7 @@ class Sequences(Kind):
     """Base of those whose head reads the whole text."""
 
     head = "ForSequenceClassification"
+    windows = True
 
     def encode(self, examples: Sequence[Example], encoding: Encoding) -> EncodedDataset:
         whole = [self._tokens(part, encoding, truncation=False) for part in chunks(examples)]
@@ -79,6 +80,7 @@ class Sequences(Kind):
 class Classification(Sequences):
     name = "classification"
     default_metrics = ("accuracy", "f1_macro")
+    classes = True
 
     def score(self, metrics: Sequence[str], outputs: Any, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         return compute(metrics, truth, outputs.argmax(-1))

@@ -20,6 +20,8 @@ class Tokens(Kind):
     name = "tokens"
     head = "ForTokenClassification"
     default_metrics = ("accuracy", "f1_macro")
+    classes = True
+    words = True
 
     def encode(self, examples: Sequence[Example], encoding: Encoding) -> EncodedDataset:
         tokenizer = encoding.tokenizer

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from ..tasks.kinds import EncodedDataset
-from .tasks import Loaded
+from .loading import Loaded
 
 
 def write_predictions(path: str, loaded: Loaded, split: str, data: EncodedDataset, outputs: Any) -> None:
     task = loaded.task
-    answers = task.how.answers(outputs, data, task.named_labels)
-    if task.kind == "tokens":
+    answers = task.kind.answers(outputs, data, task.named_labels)
+    if task.kind.words:
         lines = _tagged(loaded, split, answers)
     else:
         lines = ["index\tprediction"]
@@ -26,7 +26,7 @@ def write_predictions(path: str, loaded: Loaded, split: str, data: EncodedDatase
 def _spelt(loaded: Loaded, answer: int | float) -> str:
     """GLUE wants numbers for some tasks and names for others; the user's own classes have names."""
     task = loaded.task
-    if task.kind == "regression":
+    if task.kind.name == "regression":
         return f"{answer:.3f}" if task.local else repr(answer)
     by_name = task.files_names or task.local is None
     return task.named_labels[int(answer)] if by_name and task.named_labels else str(answer)
@@ -41,7 +41,7 @@ def _indices(loaded: Loaded, split: str) -> list[Any]:
 
 
 def _tagged(loaded: Loaded, split: str, answers: list[list[str]]) -> list[str]:
-    """One word and its tag a line, a blank line after each sentence; words beyond the longest input get no tag."""
+    """One word and its tag per line, a blank line after each sentence; words beyond the longest input get no tag."""
     lines = []
     for example, tags in zip(loaded.examples(split, labelled=False), answers, strict=False):
         none = "O" if "O" in loaded.task.named_labels else "_"

@@ -1,4 +1,4 @@
-"""Several networks that train in one module: weights and optimiser state of those whose turn it is not are parked."""
+"""Several networks that train in one module: weights and optimiser state of those that wait are parked outside."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OptimiserState = defaultdict[Tensor, Any]
 """By parameter, as torch keeps it."""
 
 
-class Player:
+class ParkedNetwork:
     """A network beside the one in the module. It shares the module, the optimiser and its schedule.
 
-    with defender.playing(optimizer):
+    with defender.swapped_in(optimizer):
         loss.backward()
         optimizer.step()        # its own weights, with its own optimiser state
     """
@@ -30,8 +30,8 @@ class Player:
         self.state: OptimiserState = defaultdict(dict)
 
     @contextmanager
-    def playing(self, optimizer: Any = None) -> Iterator[None]:
-        """Its weights (and optimiser state) in the module, for a while."""
+    def swapped_in(self, optimizer: Any = None) -> Iterator[None]:
+        """Its weights (and optimiser state) are in the module while this lasts."""
         self._swap(optimizer)
         try:
             yield
@@ -45,13 +45,13 @@ class Player:
             inner = torch_optimizer(optimizer)
             inner.state, self.state = self.state, inner.state
 
-    def take(self, optimizer: Any) -> None:
-        """Go on with what is in the module."""
+    def copy_from_module(self, optimizer: Any) -> None:
+        """Take over the weights and the optimiser state of the network in the module."""
         torch._foreach_copy_(self.weights, [parameter.detach() for parameter in self.parameters])
         self.state = _copied(torch_optimizer(optimizer).state)
 
-    def give(self, optimizer: Any) -> None:
-        """Let the module go on with what this network is."""
+    def copy_to_module(self, optimizer: Any) -> None:
+        """Put the weights and the optimiser state of this network into the module."""
         with torch.no_grad():
             torch._foreach_copy_([parameter.detach() for parameter in self.parameters], self.weights)
         torch_optimizer(optimizer).state = _copied(self.state)
@@ -97,7 +97,7 @@ def _beside(parameter: nn.Parameter, state: Mapping[str, Any]) -> dict[str, Any]
 
 
 class RandomState:
-    """Where all the ordinary random numbers stand, so that another network can meet the same noise."""
+    """The state of all ordinary random numbers, so that another network can train with the same noise."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

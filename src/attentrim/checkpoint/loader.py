@@ -1,7 +1,8 @@
 """Trimmed checkpoints load like stock ones: transformers calls us through its registry of quantisation methods.
 
 config.json of a trimmed model carries the plan under `quantization_config`. While `from_pretrained` loads such a model
-it hands us the skeleton, still without weights; we operate on it, and the weights on disk fit.
+it hands us the skeleton, still without weights; we operate on it, and the weights on disk fit. The weights carry the
+fingerprint of the plan that they were cut by: a config with another plan is refused.
 """
 
 from __future__ import annotations
@@ -16,26 +17,12 @@ from transformers.quantizers.auto import (
     register_quantizer,
 )
 from transformers.quantizers.base import HfQuantizer
-from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from .plan import Plan
-
-METHOD = "attentrim"
-
-
-class TrimmedConfig(QuantizationConfigMixin):
-    """What config.json says about a trimmed model."""
-
-    def __init__(self, plan: dict[str, Any], **kwargs: Any) -> None:
-        self.quant_method = METHOD  # type: ignore[assignment]
-        self.plan = plan
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"quant_method": METHOD, "plan": self.plan}
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """transformers reads the config of a model that is at hand as it reads the dict in a file."""
-        return self.to_dict().get(key, default)
+from ..errors import PlanError
+from ..plan import Plan
+from ..structures import kinds
+from ..surgery import freeze_unused, operate
+from .stored import METHOD, SIZE, TrimmedConfig, add_stamp, fingerprint, stamps_of, with_plan
 
 
 class TrimmedLoader(HfQuantizer):
@@ -44,28 +31,29 @@ class TrimmedLoader(HfQuantizer):
     quantization_config: TrimmedConfig
 
     def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> Any:
-        from .sites import find_sites
-        from .surgery import operate
-
-        sites = find_sites(model)
-        stored = Plan.from_dict(self.quantization_config.plan, source="The plan stored in config.json")
-        # a part of the model (its encoder alone, say) can be loaded too
-        self.plan = stored.restricted(sites)
-        self.plan.check(sites)
-        operate(model, self.plan)
+        data = self.quantization_config.plan
+        stored = Plan.from_dict(data, source="The plan stored in config.json")
+        self.wanted = fingerprint(stored) if data["version"] > 1 else None
+        # What the config itself says is done already.
+        done = _in_config()
+        # A part of the model (its encoder alone, say) can be loaded too.
+        plan = stored.remainder(done).restricted(model).fitted(model)
+        operate(model, plan)
+        self.plan = _completed(stored, plan)
+        if self.wanted is not None:
+            add_stamp(model, bytes(SIZE))
         _compare_shapes(model)
         return model
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
-        from .surgery import freeze_unused
-
+        _check_stamp(model, self.wanted)
         freeze_unused(model)
         # A model that counts as quantised may not change its dtype and is refused by some tools.
         self.remove_quantization_config(model)  # type: ignore[no-untyped-call]
         for module in model.modules():
             if hasattr(getattr(module, "config", None), "_is_quantized"):
                 del module.config._is_quantized
-        with_plan(model, self.plan)
+        with_plan(model, self.plan, self.quantization_config.full_size)
         return model
 
     def is_serializable(self, *args: Any, **kwargs: Any) -> bool:
@@ -82,6 +70,30 @@ class TrimmedLoader(HfQuantizer):
     @property
     def is_compileable(self) -> bool:
         return True
+
+
+def _in_config() -> list[str]:
+    return [kind.name for kind in kinds() if kind.in_config]
+
+
+def _completed(stored: Plan, part: Plan) -> Plan:
+    """The plan that a loaded model keeps: the stored one, or its part where only a part of the model was loaded."""
+    whole = {places: len(found) for places, found in stored.remainder(_in_config()).shapes.items()}
+    here = {places: len(found) for places, found in part.shapes.items() if places in whole}
+    if whole != here:
+        return part
+    return stored if stored.shapes.keys() == part.shapes.keys() else part
+
+
+def _check_stamp(model: Any, wanted: bytes | None) -> None:
+    """Raise if the weights were not cut by the plan in the config."""
+    found = stamps_of(model)
+    if wanted is None or found <= {wanted}:
+        return
+    raise PlanError(
+        "The plan in config.json is not the one that these weights were made by: the two files are of different "
+        "models, or the plan was edited."
+    )
 
 
 def _compare_shapes(model: Any) -> None:
@@ -105,21 +117,6 @@ def _compare_shapes(model: Any) -> None:
         next_step(loading_info)
 
     model.mark_tied_weights_as_initialized = mark_mismatches
-
-
-def with_plan(model: Any, plan: Plan) -> None:
-    """Write the plan into the config that `save_pretrained` will save. A plan that removes nothing leaves no trace."""
-    if plan:
-        model.config.quantization_config = TrimmedConfig(plan.to_dict())
-
-
-def stored_plan(model: Any) -> Plan | None:
-    """The plan by which a model was trimmed, in the numbering of the full model; None if it was not."""
-    stored: Any = getattr(model.config, "quantization_config", None)
-    data = stored.to_dict() if hasattr(stored, "to_dict") else stored
-    if not isinstance(data, dict) or data.get("quant_method") != METHOD:
-        return None
-    return Plan.from_dict(data.get("plan"), source="The plan stored in the model's config")
 
 
 # Importing this module is what makes `from_pretrained` know trimmed checkpoints.

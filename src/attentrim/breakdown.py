@@ -1,0 +1,51 @@
+"""What a plan leaves of a model, layer by layer: for cards, reports and the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .plan import Plan
+from .sites import layer_of
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is left in one layer of one sort of units."""
+
+    text: str
+    """'8 of 12', 'uniform', 'removed'"""
+    share: float | None
+    """From 0 to 1; None where the units are there and do something else."""
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    index: int
+    path: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    columns: tuple[str, ...]
+    rows: tuple[LayerRow, ...]
+
+
+NOTHING = Cell("", None)
+REMOVED = Cell("removed", 0.0)
+
+
+def breakdown(plan: Plan) -> Breakdown:
+    """One row per layer of the full model, one column for each sort of place that a layer holds."""
+    held = {places: found for places, found in plan.shapes.items() if found and found[0].column}
+    cells: dict[str, dict[str, Cell]] = {}
+    for places, found in held.items():
+        for before, after in zip(found, plan.final(places), strict=True):
+            cell = REMOVED if after is None else Cell(after.left_of(before), after.share_of(before))
+            cells.setdefault(layer_of(before.path), {})[places] = cell
+    columns = tuple(found[0].column for found in held.values())
+    rows = (
+        LayerRow(index, path, tuple(here.get(places, NOTHING) for places in held))
+        for index, (path, here) in enumerate(cells.items())
+    )
+    return Breakdown(columns, tuple(rows))

@@ -1,0 +1,52 @@
+"""FLOPs of a model, counted by running its skeleton on the meta device."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from .duplicate import duplicate
+from .inputs import example_inputs
+from .sites import unwrap
+
+
+def flops(model: Any, batch: int = 1, length: int = 128) -> int:
+    """FLOPs of one forward pass over full-length inputs (a multiplication and an addition are two).
+
+    The head of a classifier that looks for the last token is left out: it depends on values, which a skeleton has not.
+    """
+    shape = skeleton(unwrap(model)).eval().requires_grad_(False)
+    # the counter does not see into SDPA on CPU
+    shape.set_attn_implementation("eager")
+    # no look for padding in ids that have no values, nor for packed sequences, as without a cache
+    shape.config.pad_token_id = None
+    if hasattr(shape.config, "use_cache"):
+        shape.config.use_cache = True
+    try:
+        return _count(shape, batch, length)
+    except (RuntimeError, ValueError):
+        return _count(shape.base_model, batch, length)
+
+
+def _count(shape: Any, batch: int, length: int) -> int:
+    inputs = {name: value.to("meta") for name, value in example_inputs(shape, batch, length).items()}
+    inputs.pop("attention_mask", None)
+    counter = FlopCounterMode(display=False)
+    with torch.no_grad(), counter:
+        shape(**inputs)
+    return counter.get_total_flops()
+
+
+def most_tokens(model: Any) -> int:
+    """Tokens that a model can take; RoBERTa-style models spend two positions on padding."""
+    text = getattr(model.config, "text_config", model.config)
+    return int(getattr(text, "max_position_embeddings", None) or sys.maxsize) - 2
+
+
+def skeleton(model: nn.Module) -> Any:
+    """A copy of a model on the meta device: its shapes without its weights."""
+    return duplicate(model, lambda tensor: tensor.to("meta"))

@@ -1,0 +1,84 @@
+"""The tables of the page about several runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..plots.points import Points
+from ..runs.reader import measured_pairs
+from . import removals
+from .compared import Compared
+from .figures import Numbers, short
+
+SAME_BY_NATURE = ("output_dir", "seed", "data_seed", "no_bench")
+"""Settings that tell runs apart without saying anything."""
+
+
+def summary_table(points: Points, whole: Mapping[str, Any]) -> Numbers:
+    """One row per entry, over its seeds; with the paired differences where a comparison has them."""
+    differences = {entry["name"]: entry for entry in whole.get("summary", [])}
+    rows = []
+    for point in points.points:
+        known = differences.get(point.name, {})
+        interval = known.get("interval")
+        rows.append(
+            [
+                point.name,
+                f"{point.mean:.4f}" + (f" ± {point.sd:.4f}" if len(point.values) > 1 else ""),
+                str(len(point.values)),
+                f"{point.gone:.1%}",
+                "" if known.get("difference") is None else f"{known['difference']:+.4f}",
+                "" if not interval else f"{interval[0]:+.4f} to {interval[1]:+.4f}",
+            ]
+        )
+    names = ["run", f"{points.metric} (mean ± sd)", "seeds", "heads gone"]
+    if any(row[4] for row in rows):
+        return Numbers([*names, f"against {points.baseline}", "95% interval"], rows)
+    return Numbers(names, [row[:4] for row in rows])
+
+
+def runs_table(entered: Sequence[Compared]) -> Numbers:
+    """One row per run."""
+    kinds = removals.columns([one.run for one in entered])
+    names = ["run", "method", "seed", "task", "metric", "value", *kinds]
+    names += ["parameters", "times as fast", "steps", "seconds"]
+    return Numbers(names, [_row(one, kinds) for one in entered])
+
+
+def _row(one: Compared, kinds: Sequence[str]) -> list[str]:
+    run, metrics = one.run, one.run.metrics
+    pairs = measured_pairs(run.bench)
+    return [
+        one.label,
+        run.method,
+        "" if run.seed is None else str(run.seed),
+        run.task,
+        str(metrics.get("metric", "")),
+        f"{metrics['value']:.4f}" if metrics else "no result",
+        *removals.cells(run, kinds),
+        f"{metrics['parameters']:,}" if "parameters" in metrics else "",
+        f"{pairs[0][1]['speedup']:.2f}" if pairs else "",
+        str(run.last_step) if run.history else "",
+        short(round(metrics["train_seconds"])) if "train_seconds" in metrics else "",
+    ]
+
+
+def settings_tables(entered: Sequence[Compared]) -> tuple[Numbers | None, Numbers | None]:
+    """What was set differently, one column per entry; and what only one of them has."""
+    flat = {one.entry: _flat(one.run.config) for one in entered if one.run.config}
+    names = dict.fromkeys(name for settings in flat.values() for name in settings if name not in SAME_BY_NATURE)
+    differing = [name for name in names if len({settings.get(name) for settings in flat.values()}) > 1]
+    shared = [name for name in differing if sum(name in settings for settings in flat.values()) > 1]
+
+    def table(wanted: Sequence[str]) -> Numbers | None:
+        rows = [[name, *(settings.get(name, "-") for settings in flat.values())] for name in wanted]
+        return Numbers(["", *flat], rows) if rows else None
+
+    return table(shared), table([name for name in differing if name not in shared])
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: str(value) for name, value in config.items() if name != "method_config"}
+    method = config.get("method_config") or {}
+    return found | {f"{name} (method)": "not set" if value is None else str(value) for name, value in method.items()}

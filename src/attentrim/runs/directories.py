@@ -1,0 +1,61 @@
+"""Directories that a user can go on using: checked before anything is written, with all that belongs to a model."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ..errors import AttentrimError
+
+COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")
+"""Files beside the weights that belong to the model: tokenizers, processors, sentence-transformers' modules."""
+WRITTEN_ANEW = ("config.json", "generation_config.json", "plan.json")
+OF_A_RUN = ("metrics.json", "bench.json", "results.json", "trainer_state.json", "settings.json")
+"""What was measured of the model, and is not true of what is made from it."""
+
+
+def check_output_dir(output_dir: str, model: str) -> Path:
+    """Refuse early, before anything is computed, what could not or should not be written."""
+    if not output_dir:
+        raise AttentrimError("--output_dir is empty.")
+    path = Path(output_dir)
+    if path.resolve() == Path(model).resolve():
+        raise AttentrimError(f"--output_dir is the directory of the model {model}: choose another, so that it stays.")
+    if path.exists() and not path.is_dir():
+        raise AttentrimError(f"--output_dir {output_dir} is a file.")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise AttentrimError(f"Cannot make the directory {output_dir}: {error.strerror}.") from error
+    return path
+
+
+def copy_companions(model: str, output_dir: Path) -> list[str]:
+    """Copy what lies beside a local model's weights and is not written anew; the names copied."""
+    source = Path(model)
+    if not source.is_dir():
+        return _save_processor(model, output_dir)
+    copied = []
+    for pattern in COMPANIONS:
+        for path in sorted(source.glob(pattern)):
+            relative = path.relative_to(source)
+            if output_dir.resolve() in path.resolve().parents:
+                continue
+            if str(relative) in (*WRITTEN_ANEW, *OF_A_RUN) or path.name.endswith(".index.json"):
+                continue
+            (output_dir / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, output_dir / relative)
+            copied.append(str(relative))
+    return copied
+
+
+def _save_processor(model: str, output_dir: Path) -> list[str]:
+    import transformers
+
+    processors: Any = transformers.AutoProcessor
+    try:
+        saved = processors.from_pretrained(model).save_pretrained(output_dir)
+    except (OSError, ValueError):
+        return []
+    return [Path(path).name for path in saved or []]

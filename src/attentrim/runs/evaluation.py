@@ -1,0 +1,85 @@
+"""How models are evaluated: on which data, and which of the numbers go into a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from transformers import Trainer, TrainingArguments
+
+from ..control import Control
+from ..errors import MethodError
+from ..plan import Plan
+
+PREFIX = "eval"
+TIMES = ("_runtime", "_per_second", "_time")
+"""How the names of numbers end that are about the evaluation itself."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Data with known answers, and how the outputs of a model on it become metrics."""
+
+    task: str
+    metric: str
+    """The one that results are compared by."""
+    data: Any
+    examples: int
+    data_collator: Any
+    compute_metrics: Callable[[Any], dict[str, float]] | None
+    reduce_outputs: Callable[[Any, Any], Any] | None
+    names: Sequence[str] | None = None
+    """The metrics that are reported; None: all that `compute_metrics` gives."""
+    more_sets: Mapping[str, Callable[[], Evaluation]] = field(default_factory=dict)
+    """Other sets that are reported on too, by name, and how to get them."""
+
+    def of_trainer(self, trainer: Trainer) -> float:
+        """The metric of the model of a Trainer as it is, its method's masks included."""
+        found = self._metrics(trainer.predict(self.data, metric_key_prefix=PREFIX).metrics or {})
+        if self.metric not in found:
+            raise MethodError(f"compute_metrics gives no {self.metric!r}; it gives {', '.join(found)}.")
+        return found[self.metric]
+
+    def of_model(self, model: Any, args: TrainingArguments, plan: Plan | None = None) -> tuple[dict[str, Any], Any]:
+        """The result of a model on all sets, and its outputs on this one; with a plan, as if it had been trimmed."""
+        if plan is not None:
+            with Control(model) as control:
+                control.apply(plan)
+                return self.of_model(model, args)
+        result, outputs = self._on_this_set(model, args)
+        for name, load in self.more_sets.items():
+            found, _ = load()._on_this_set(model, args)
+            result["metrics"] |= {f"{name}_{metric}": value for metric, value in found["metrics"].items()}
+        return result, outputs
+
+    def _on_this_set(self, model: Any, args: TrainingArguments) -> tuple[dict[str, Any], Any]:
+        """Without labels there are no metrics."""
+        trainer = Trainer(
+            model=model,
+            args=args,
+            data_collator=self.data_collator,
+            eval_dataset=self.data,
+            compute_metrics=self.compute_metrics,
+            preprocess_logits_for_metrics=self.reduce_outputs,
+        )
+        found = trainer.predict(self.data, metric_key_prefix=PREFIX)
+        metrics = self._metrics(found.metrics or {})
+        result = {
+            "task": self.task,
+            "metric": self.metric,
+            "value": metrics.get(self.metric),
+            "metrics": metrics,
+            "examples": self.examples,
+        }
+        return result, found.predictions
+
+    def _metrics(self, found: Mapping[str, Any]) -> dict[str, float]:
+        numbers = {name.removeprefix(f"{PREFIX}_"): value for name, value in found.items()}
+        if self.names is not None:
+            return {name: float(numbers[name]) for name in self.names if name in numbers}
+        return {
+            name: float(value)
+            for name, value in numbers.items()
+            if isinstance(value, int | float) and not name.endswith(TIMES)
+        }

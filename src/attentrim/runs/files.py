@@ -1,0 +1,37 @@
+"""Read and write JSON and YAML. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import AttentrimError
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_yaml(path: Path, data: Mapping[str, Any]) -> None:
+    import yaml
+
+    path.write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """A YAML mapping of flags without their dashes."""
+    import yaml
+
+    try:
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise AttentrimError(f"Cannot read the config {path}: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise AttentrimError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):
+        raise AttentrimError(f"{path} must be a mapping of flags to values, such as 'task: cola'.")
+    return data

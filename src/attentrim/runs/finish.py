@@ -1,0 +1,161 @@
+"""The end of every run: evaluate, trim, save, load what was saved, evaluate that, time it, write everything down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..bench import measure
+from ..bench.backends import has_sdpa
+from ..bench.record import bench_record
+from ..card import known_as
+from ..checkpoint.stored import stored_plan
+from ..cost import Cost, cost
+from ..machine import peak_memory
+from ..plan import Plan
+from ..sites import unwrap
+from ..surgery import trim as trim_model
+from .evaluation import Evaluation
+from .facts import facts
+from .reader import PLAN
+from .writer import RunWriter
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+BENCH_SHAPE, BENCH_REPEATS, PADDING = (8, 128), 9, 0.125
+"""Sequences and tokens (or as many as the model was trained with) that the final model is timed with."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended."""
+
+    trainer: Trainer
+    """Its model has the full shape."""
+    final: Any
+    """The model as it loads from the run's directory."""
+    result: dict[str, Any]
+    speed: dict[str, Any]
+    """Empty where nothing was timed."""
+    sizes: tuple[Cost, Cost]
+    """Before and after."""
+
+
+def finish(
+    writer: RunWriter,
+    evaluation: Evaluation,
+    *,
+    trim: bool = True,
+    bench: bool = True,
+    longest: int = BENCH_SHAPE[1],
+    remarks: Sequence[str] = (),
+    more: Mapping[str, Any] | None = None,
+) -> Finished:
+    """Finish a run whose training has ended.
+
+    Args:
+        longest: Tokens of the longest input that the model was trained with.
+        remarks: What a reader of the result must know, beside what the method has to say.
+        more: Goes into the result as it is.
+    """
+    trainer = writer.trainer
+    masked_value = evaluation.of_trainer(trainer)
+    said = _what_the_method_says(trainer, evaluation, remarks)
+    writer.take_attention("after")
+    saved = _save(trainer, writer.directory, trim)
+    measured, _ = evaluation.of_model(saved.model, trainer.args, saved.still_masked or None)
+    sizes = cost(trainer.model), cost(saved.model)
+    result = {
+        **measured,
+        **facts(saved.model, saved.plan, *sizes),
+        **_about_training(writer, saved.model),
+        "masked_value": masked_value,
+        "measured_with": writer.machine,
+        **(more or {}),
+        **said,
+    }
+    timed = bench and saved.still_masked is None and writer.main
+    speed = _speed(writer, saved.model, longest) if timed else {}
+    writer.write_results(result, saved.model, speed)
+    return Finished(trainer, saved.model, result, speed, sizes)
+
+
+def _what_the_method_says(trainer: Trainer, evaluation: Evaluation, remarks: Sequence[str]) -> dict[str, Any]:
+    """The metric of other ways to use the trained model, and remarks; nothing where there are none."""
+    session = trainer.session
+    alternatives = {}
+    for name, holds in (session.alternatives() if session else {}).items():
+        with holds:
+            alternatives[name] = evaluation.of_trainer(trainer)
+    remarks = [*remarks, *(session.remarks() if session else [])]
+    return {
+        **({"alternatives": alternatives} if alternatives else {}),
+        **({"remarks": remarks} if remarks else {}),
+    }
+
+
+@dataclass(frozen=True)
+class _Saved:
+    model: Any
+    """As it loads from disk."""
+    plan: Plan
+    """What is gone from it, in the numbering of the full model."""
+    still_masked: Plan | None
+    """What is to be masked in it, where it kept its full shape; None where it was trimmed."""
+
+
+def _save(trainer: Trainer, directory: Path, trim: bool) -> _Saved:
+    plan = trainer.plan()
+    trimmed = bool(plan) and trim
+    if trainer.session is not None:
+        trainer.session.detach()
+    kind = type(unwrap(trainer.model))
+    if trainer.is_world_process_zero():
+        final = trim_model(trainer.model, plan) if trimmed else trainer.model
+        final.save_pretrained(directory)
+        if trainer.processing_class is not None:
+            trainer.processing_class.save_pretrained(directory)
+        # what the checkpoint is, in the full model's numbering, even if it had been trimmed before
+        (stored_plan(final) or plan).save(directory / PLAN)
+    trainer.accelerator.wait_for_everyone()
+    final = kind.from_pretrained(directory).eval()
+    return _Saved(final, stored_plan(final) or plan, None if trimmed else plan)
+
+
+def _about_training(writer: RunWriter, final: Any) -> dict[str, Any]:
+    trainer = writer.trainer
+    return {
+        "output_dir": str(writer.directory),
+        "train_seconds": _last_logged(trainer, "train_runtime") or 0.0,
+        "train_loss": _last_logged(trainer, "loss"),
+        "peak_memory_bytes": peak_memory(),
+        "model": known_as(writer.base) if writer.base else type(final).__name__,
+        "method": trainer.method.name if trainer.method else "none",
+        "seed": trainer.args.seed,
+    }
+
+
+def _last_logged(trainer: Trainer, name: str) -> float | None:
+    logged = [line[name] for line in trainer.state.log_history if name in line]
+    return float(logged[-1]) if logged else None
+
+
+def _speed(writer: RunWriter, final: Any, longest: int) -> dict[str, Any]:
+    """The trimmed model timed beside the one that it was cut from."""
+    dense = writer.trainer.model
+    shape = (BENCH_SHAPE[0], min(BENCH_SHAPE[1], longest))
+    rows = measure(
+        final,
+        dense,
+        shapes=[shape],
+        devices=["cuda" if writer.trainer.args.device.type == "cuda" else "cpu"],
+        backends=["sdpa" if has_sdpa(final) else "eager"],
+        repeats=BENCH_REPEATS,
+        padding=PADDING,
+    )
+    sizes = (cost(final, length=shape[1]), cost(dense, length=shape[1]))
+    names = (str(writer.directory), "itself before it was trimmed")
+    return bench_record(names, sizes, rows, writer.machine, BENCH_REPEATS, PADDING)

@@ -1,0 +1,73 @@
+"""Load models by name, with one clear line where that fails."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers.utils import logging
+
+from ..errors import AttentrimError
+
+
+def load_model(name: str) -> Any:
+    """The model in a directory, or under a hub name, as the class that it was saved as."""
+    with explain(f"Cannot load the model {name!r}"):
+        return _saved_as(_config(name)).from_pretrained(name).eval()
+
+
+def load_config(name: str) -> Any:
+    with explain(f"Cannot load the model {name!r}"):
+        return _config(name)
+
+
+def _config(name: str) -> Any:
+    if not Path(name).is_dir() and (Path(name).exists() or name.startswith((".", "/", "~"))):
+        raise AttentrimError(f"There is no model directory {name}.")
+    return transformers.AutoConfig.from_pretrained(name)
+
+
+def _saved_as(config: Any) -> Any:
+    """The class that the config names; without a name, the bare model."""
+    if not config.architectures:
+        return transformers.AutoModel
+    known = getattr(transformers, config.architectures[0], None)
+    if not isinstance(known, type) or not issubclass(known, transformers.PreTrainedModel):
+        raise AttentrimError(
+            f"The model's config names {config.architectures[0]!r}, which is no model of transformers."
+        )
+    return known
+
+
+@contextmanager
+def explain(what: str) -> Iterator[None]:
+    """One clear line for whatever the readers of damaged files raise."""
+    try:
+        yield
+    except AttentrimError:
+        raise
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise AttentrimError(f"{what}: {reason}") from error
+
+
+def silence_libraries() -> None:
+    """No bars for work of a second, and no warning about a GPU feature where there is no GPU."""
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message=".*pin_memory.*")
+
+
+@contextmanager
+def without_warnings(when: bool = True) -> Iterator[None]:
+    """Without transformers' warnings: a fresh task head is what training is for."""
+    before = logging.get_verbosity()
+    if when:
+        logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

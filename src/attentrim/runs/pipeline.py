@@ -1,0 +1,163 @@
+"""From settings to a finished run directory. `attentrim train` and each run of `attentrim compare` are this."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments, set_seed
+
+from ..distillation import Distillation
+from ..errors import MethodError
+from ..methods import Method
+from ..methods.base import TRAINING_DEFAULTS, distillation_for
+from ..tasks import Task
+from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset
+from ..trainer import Trainer
+from .directories import check_output_dir
+from .embedded import embedded_model
+from .evaluation import Evaluation
+from .finish import Finished, finish
+from .loading import Loaded, load_for_task
+from .pretrained import load_teacher
+from .remarks import Say, ignore
+from .settings import RunSettings, read_method
+from .training import DEFAULTS, arguments_to_record, training_arguments
+from .writer import RunWriter
+
+STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
+
+
+def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallback] | None = None) -> Finished:
+    """Train, trim, save, evaluate and time a model, and write everything into `settings.output_dir`.
+
+        from attentrim.runs.pipeline import run
+        from attentrim.runs.settings import RunSettings
+
+        finished = run(RunSettings(model="bert-base-uncased", task="cola", output_dir="run", method="hisp"))
+        print(finished.result["value"])
+
+    Args:
+        say: Called with remarks, one sentence each.
+        progress: Shows the progress of training in place of the Trainer's own bar.
+    """
+    settings.check()
+    method, distillation = _method(settings)
+    base = embedded_model(say) if settings.embedded else str(settings.model)
+    directory = _directory(settings, base)
+    defaults = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
+    training = training_arguments(defaults, settings.training, str(directory))
+    set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
+    named = replace(settings, model=base)
+    loaded = load_for_task(named, ["train", "validation"], say, fresh_head=True, dropout=settings.dropout)
+    if "metric_for_best_model" not in settings.training:
+        _choose_by_own_metric(training, loaded.task)
+    train_data = loaded.data("train", settings.max_train_samples)
+    evaluation = loaded.evaluation(loaded.data("validation", settings.max_eval_samples), settings.max_eval_samples)
+    # hidden states can be learned without a word about a task's answers
+    dense_first = bool(method and method.dense) and not settings.teacher
+    bare = distillation is not None and not distillation.trains_head(dense_first)
+    teacher = load_teacher(settings.teacher, loaded.task, bare) if settings.teacher else None
+    more = {"head_trained": False} if bare else _before(loaded, teacher, evaluation, training)
+    trainer = _trainer(loaded, evaluation, train_data, training, method, distillation, teacher)
+    writer = RunWriter(trainer, directory, _shown(trainer), evaluation.data.written(), base)
+    writer.write_config(_config(settings, method, distillation, training, defaults))
+    _show_progress(trainer, progress)
+
+    resume = training.resume_from_checkpoint
+    trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
+    return finish(
+        writer,
+        evaluation,
+        trim=not settings.no_trim,
+        bench=not settings.no_bench,
+        longest=loaded.max_length,
+        remarks=[STATES_ALONE] if bare else [],
+        more=more,
+    )
+
+
+def _method(settings: RunSettings) -> tuple[Method | None, Distillation | None]:
+    method = read_method(settings.method, settings.method_config)
+    distillation = distillation_for(method, Distillation.from_flags(vars(settings)))
+    if settings.teacher and distillation is None:
+        raise MethodError("--teacher is for distillation: set --distill_logits or --distill_hidden too.")
+    return method, distillation
+
+
+def _directory(settings: RunSettings, base: str) -> Path:
+    """Another one than those of the models that are read."""
+    directory = check_output_dir(settings.output_dir, base)
+    if settings.teacher:
+        check_output_dir(settings.output_dir, settings.teacher)
+    return directory
+
+
+def _choose_by_own_metric(training: TrainingArguments, task: Task) -> None:
+    training.metric_for_best_model, training.greater_is_better = task.metric, task.higher_is_better
+
+
+def _before(loaded: Loaded, teacher: Any, evaluation: Evaluation, training: TrainingArguments) -> dict[str, Any]:
+    """What there was to lose: the metrics of the model that the run starts from, or else of its teacher.
+
+    Evaluated before the Trainer is made, which seeds the random numbers anew.
+    """
+    model = teacher if loaded.fresh_head else loaded.model
+    if model is None:
+        return {}
+    result, _ = replace(evaluation, more_sets={}).of_model(model, training)
+    whose = "the model it started from" if model is loaded.model else "its teacher"
+    return {"before": {"of": whose, "value": result["value"], "metrics": result["metrics"]}}
+
+
+def _trainer(
+    loaded: Loaded,
+    evaluation: Evaluation,
+    train_data: EncodedDataset,
+    training: TrainingArguments,
+    method: Method | None,
+    distillation: Distillation | None,
+    teacher: Any,
+) -> Trainer:
+    return Trainer(
+        model=loaded.model,
+        args=training,
+        method=method,
+        distillation=distillation,
+        teacher=teacher,
+        train_dataset=train_data,
+        eval_dataset=evaluation.data,
+        data_collator=evaluation.data_collator,
+        processing_class=loaded.tokenizer,
+        compute_metrics=evaluation.compute_metrics,
+        preprocess_logits_for_metrics=evaluation.reduce_outputs,
+    )
+
+
+def _shown(trainer: Trainer) -> list[dict[str, Any]]:
+    """A few examples of the validation data, each a batch."""
+    rows = [trainer.eval_dataset[index] for index in range(min(SHOWN_EXAMPLES, len(trainer.eval_dataset)))]
+    batches = [dict(trainer.data_collator([row])) for row in rows]
+    return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
+
+
+def _config(
+    settings: RunSettings,
+    method: Method | None,
+    distillation: Distillation | None,
+    training: TrainingArguments,
+    defaults: dict[str, Any],
+) -> dict[str, Any]:
+    """What repeats the run. Written before training, so that a run that is stopped can be told and repeated too."""
+    method_config = {"method_config": method.settings} if method else {}
+    flags = distillation.flags if distillation else {}
+    return {**settings.to_mapping(), **flags, **method_config, **arguments_to_record(training, defaults)}
+
+
+def _show_progress(trainer: Trainer, progress: type[TrainerCallback] | None) -> None:
+    """A Trainer that was told to be silent stays so."""
+    trainer.remove_callback(PrinterCallback)
+    if progress is not None and not trainer.args.disable_tqdm:
+        trainer.remove_callback(ProgressCallback)
+        trainer.add_callback(progress)

@@ -1,0 +1,75 @@
+"""A model with the head that a task needs, its tokenizer, and the teacher to distil from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from ..errors import AttentrimError, TaskError
+from ..tasks import Task
+from .heads import check_head, class_names, put_in_order
+from .models import explain, load_config, load_model, without_warnings
+
+
+def load_with_tokenizer(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any]) -> tuple[Any, Any, bool]:
+    """Model and tokenizer, and whether any of the model's weights had to be made anew."""
+    model, fresh = _load(name, task, fresh_head, changes)
+    with explain(f"Cannot load the tokenizer of {name!r}"):
+        tokenizer = _tokenizer(name, task.kind.words)
+    if tokenizer.pad_token is None:
+        # decoders come without one; their classifiers read the last token that is not padding
+        if tokenizer.eos_token is None:
+            raise TaskError(f"The tokenizer of {name} has no padding token and no end token to pad with.")
+        tokenizer.pad_token = tokenizer.eos_token
+        model.config.pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer, fresh
+
+
+def load_teacher(name: str, task: Task, bare: bool = False) -> Any:
+    """The model to distil from, with the classes of the task in its order; of a bare one no answers are needed."""
+    if bare:
+        return _load(name, task, fresh_head=True)[0]
+    check_head(task, load_config(name), name)
+    teacher = load_model(name)
+    if task.kind.classes:
+        known = class_names(teacher.config)
+        if len(known) != len(task.named_labels):
+            raise TaskError(
+                f"The teacher {name} tells {len(known)} classes apart; there are {len(task.named_labels)}."
+            )
+        put_in_order(teacher, known, task.named_labels, name)
+    return teacher
+
+
+def dropout_settings(config: Any, rate: float | None) -> dict[str, float]:
+    """All settings of a model's config that are rates of dropout, at the rate that is wanted."""
+    if rate is None:
+        return {}
+    if not 0 <= rate < 1:
+        raise AttentrimError(f"--dropout must be in [0, 1). Got {rate:g}.")
+    known = {name for name, value in config.to_dict().items() if isinstance(value, float | int) and value is not False}
+    return {name: rate for name in sorted(known) if re.search("dropout|pdrop", name)}
+
+
+def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | None = None) -> tuple[Any, bool]:
+    with explain(f"Cannot load the model {name!r}"), without_warnings(fresh_head):
+        # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
+        settings = {**task.kind.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
+        model, found = task.kind.model_class.from_pretrained(
+            name, **settings, **(changes or {}), ignore_mismatched_sizes=fresh_head, output_loading_info=True
+        )
+    return model, bool(found["missing_keys"] or found["mismatched_keys"])
+
+
+def _tokenizer(name: str, words: bool) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    try:
+        if words:
+            tokenizer(["a", "b"], is_split_into_words=True)
+    except (AssertionError, ValueError):
+        # byte-level tokenizers take single words only so
+        return AutoTokenizer.from_pretrained(name, add_prefix_space=True)
+    return tokenizer

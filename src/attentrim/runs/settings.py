@@ -1,0 +1,172 @@
+"""What a run is made from: one dataclass for the Python API, the flags of `train` and YAML. Imports no torch."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ..distillation import flag_help
+from ..errors import AttentrimError, MethodError, unknown_name
+from ..methods import METHODS, Method
+from ..tasks import TASKS
+from ..tasks.own import TYPES
+from ..tasks.tables import FORMATS
+
+NO_METHOD = "none"
+"""Plain fine-tuning."""
+DEFAULT_METHOD = "autoattention"
+EMBEDDED_TASK = "acceptability"
+"""The task that needs no files, and has a default model."""
+PLACES = ("model", "teacher", "data_dir", "dataset", "train_file", "validation_file", "test_file")
+"""Settings that may name a file or directory: a config has the whole path, to be of use from anywhere."""
+
+
+def setting(default: Any, help: str, metavar: str | None = None) -> Any:
+    """A field that is a flag, too."""
+    return field(default=default, metadata={"help": help, "metavar": metavar})
+
+
+@dataclass(kw_only=True)
+class TaskSettings:
+    """A model, and the data to train or evaluate it on."""
+
+    model: str | None = setting(None, "a model directory or hub name (with --task acceptability: MiniLM-L6)")
+    task: str | None = setting(None, f"one of: {', '.join(TASKS)}", "NAME")
+    data_dir: str | None = setting(None, "a local copy of the task in its published layout (else: from the hub)")
+    dataset: str | None = setting(None, "a hub name or a directory of `datasets`: your own, or a mirror of the task")
+    dataset_config: str | None = setting(None, "which part of the dataset", "NAME")
+    train_file: str | None = setting(None, f"your own training data: {', '.join(FORMATS)}", "FILE")
+    validation_file: str | None = setting(None, "(without it: a tenth of the training rows)", "FILE")
+    test_file: str | None = setting(None, "for evaluate --split test", "FILE")
+    task_type: str | None = setting(
+        None, f"one of: {', '.join(TYPES)} (default: by the look of the data, or of the trained model)"
+    )
+    text_column: str | None = setting(None, "the column with the text, or with words to tag", "NAME")
+    text_pair_column: str | None = setting(None, "the column with the second text of a pair", "NAME")
+    label_column: str | None = setting(None, "the column with the label", "NAME")
+    choice_columns: str | None = setting(None, "the columns with the choices", "A,B,C")
+    max_length: int | None = setting(None, "longest input in tokens; longer ones are cut (default: 128)")
+    window_stride: int | None = setting(
+        None, "read long texts in windows of max_length that overlap by this many tokens; their scores are averaged"
+    )
+    skip_bad_rows: bool = setting(False, "skip rows that cannot be read, and say so")
+    max_eval_samples: int | None = setting(None, "evaluate on the first so many examples only")
+
+
+@dataclass(kw_only=True)
+class RunSettings(TaskSettings):
+    """What makes a run: `attentrim.runs.pipeline.run(RunSettings(...))`.
+
+    `training` holds fields of TrainingArguments by name; those that are not given have the defaults of
+    `attentrim train`. `method_config` holds the settings of the method.
+    """
+
+    max_train_samples: int | None = setting(None, "use the first so many training examples only")
+    dropout: float | None = setting(
+        None, "the model's own dropout, all of it, if not as its config says; 0: none", "RATE"
+    )
+    method: str = setting(DEFAULT_METHOD, f"one of: {', '.join([*METHODS, NO_METHOD])} (default: {DEFAULT_METHOD})")
+    teacher: str | None = setting(
+        None, "the dense model to distil from, trained (default: what the method's dense steps leave)"
+    )
+    distill_logits: float | None = setting(None, flag_help("distill_logits"), "X")
+    distill_hidden: float | None = setting(None, flag_help("distill_hidden"), "X")
+    distill_temperature: float | None = setting(None, flag_help("distill_temperature"), "X")
+    distill_noise: float | None = setting(None, flag_help("distill_noise"), "X")
+    label_weight: float | None = setting(None, flag_help("label_weight"), "X")
+    output_dir: str = setting("", "the run: the final checkpoint, its plan, metrics, history and config")
+    no_trim: bool = setting(False, "keep the full shape; the plan lies beside it")
+    no_bench: bool = setting(False, "do not time the trimmed model at the end")
+    method_config: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> RunSettings:
+        """From names and values as YAML gives them. What is no setting of ours goes to TrainingArguments."""
+        rest = dict(values)
+        method_config = rest.pop("method_config", None) or {}
+        if not isinstance(method_config, Mapping):
+            raise AttentrimError("method_config must be a mapping, such as 'target_sparsity: 0.5'.")
+        own = {
+            name: _converted(name, value, kind)
+            for name, kind in setting_types(cls).items()
+            if (value := rest.pop(name, None)) is not None
+        }
+        return cls(**own, method_config=dict(method_config), training=rest)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The settings of ours that were given, with whole paths."""
+        own = {name: value for name in RUN_SETTINGS if given(value := getattr(self, name)) and value != ""}
+        for name in own.keys() & set(PLACES):
+            own[name] = str(Path(own[name]).resolve()) if Path(own[name]).exists() else own[name]
+        return own
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the model is the default one of the task that needs no files."""
+        return self.task == EMBEDDED_TASK and not self.model
+
+    def check(self) -> None:
+        """Raise if something is missing that every run needs."""
+        for name in ("model", "output_dir"):
+            if not getattr(self, name) and not (name == "model" and self.embedded):
+                raise AttentrimError(f"--{name} is missing: give it on the command line or in --config.")
+
+
+def setting_types(settings: type[TaskSettings]) -> dict[str, type]:
+    """The fields that are flags, with their types."""
+    hints = typing.get_type_hints(settings)
+    return {entry.name: _plain(hints[entry.name]) for entry in fields(settings) if "help" in entry.metadata}
+
+
+def _plain(hint: Any) -> type:
+    """int from `int | None`"""
+    parts = [part for part in typing.get_args(hint) if part is not type(None)]
+    return parts[0] if parts else hint  # type: ignore[no-any-return]
+
+
+DATA_SETTINGS = tuple(name for name in setting_types(TaskSettings) if name != "model")
+"""What the data is."""
+RUN_SETTINGS = tuple(setting_types(RunSettings))
+"""All of ours that `attentrim train` takes as flags and in a config file, besides method_config."""
+
+
+def given(value: Any) -> bool:
+    """Whether a flag was given; 0 is a value."""
+    return value is not None and value is not False
+
+
+def _converted(name: str, value: Any, kind: type) -> Any:
+    """A value of one of our own settings as YAML gives it: 1e3 arrives as text, and a name may look like a number."""
+    try:
+        if isinstance(value, dict | list):
+            raise ValueError
+        if kind is bool:
+            return {"true": True, "false": False}[str(value).lower()]
+        if kind is str:
+            return str(value)
+        number = float(value)
+        if kind is int and number % 1:
+            raise ValueError
+        return kind(number)
+    except (KeyError, ValueError):
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+        raise AttentrimError(f"{name} in the config must be {words[kind]}. Got {value!r}.") from None
+
+
+def read_method(name: str, settings: Mapping[str, Any]) -> Method | None:
+    """The method under a name; None for plain fine-tuning."""
+    if name == NO_METHOD:
+        if settings:
+            raise MethodError("The method 'none' has no settings: leave --method_config out.")
+        return None
+    if name not in list(METHODS):
+        raise MethodError(unknown_name("method", name, [*METHODS, NO_METHOD]))
+    return METHODS[name].from_settings(settings)
+
+
+def comma_separated(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,0 +1,196 @@
+"""What a kind of structure is: units of a model that can be found, gated, removed and silenced."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from ..errors import PlanError
+from ..registry import Registry
+from ..shapes import Shape
+
+if TYPE_CHECKING:
+    from .live import LiveGate
+
+Removed = Mapping[int, tuple[int, ...]]
+"""What goes, by place: the units within it, or () where the place itself is the unit."""
+Shapes = Mapping[str, tuple[Any, ...]]
+"""The places of a model by their plural name: 'sites', 'blocks', 'layers'."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """How much of a kind there is after a plan, for people."""
+
+    label: str
+    """'attention heads kept'"""
+    kept: int
+    total: int
+    key: str
+    """The name in results of what the number is from."""
+    remark: str = ""
+
+
+class Place(Protocol):
+    """A part of a model that holds units, or is one."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def name(self) -> str:
+        """Module path in the model that was searched."""
+
+    @property
+    def path(self) -> str:
+        """Module path below the base model: the same for every task head."""
+
+    @property
+    def shape(self) -> Any: ...
+
+
+class Structure(ABC):
+    """One kind of thing that can be removed. All that is known of a kind is in its own module."""
+
+    name: ClassVar[str]
+    """In plans and on the command line: 'heads'."""
+    unit: ClassVar[str]
+    """One of them, in words: 'head'."""
+    places: ClassVar[str]
+    """Where they are: 'sites'. Kinds with the same places share their numbering."""
+    place: ClassVar[str]
+    shape: ClassVar[type[Shape]]
+    within: ClassVar[bool] = False
+    """Whether units are numbered within their place; otherwise the place itself is the unit."""
+    renumbers: ClassVar[bool] = False
+    """Whether removing a unit takes other places with it and changes the numbers of those that follow."""
+    in_config: ClassVar[bool] = False
+    """Whether a stock model made from the trimmed model's config lacks the units already."""
+    traced: ClassVar[bool] = True
+    """Whether the history of a run follows single units; otherwise it counts them by place."""
+
+    # Where they are
+
+    @abstractmethod
+    def find(self, model: Any) -> Sequence[Any]:
+        """The places of a model, in order, each a `Place`."""
+
+    def units(self, shape: Any) -> int:
+        """How many units a place of this shape has that can be removed one by one."""
+        return 1
+
+    def group(self, shape: Any, unit: int) -> tuple[int, ...]:
+        """The units that go together when the gate with this number is closed."""
+        return (unit,)
+
+    def gates(self, shape: Any) -> int:
+        """How many gates a place of this shape has."""
+        return self.units(shape)
+
+    def count(self, shapes: Sequence[Any]) -> int | None:
+        """How many units places of these shapes have together; None where that says nothing of a model's size."""
+        return sum(self.units(shape) for shape in shapes)
+
+    def refuse(self, model: Any, removed: Removed) -> None:
+        """Raise if this model's units cannot be removed."""
+        return
+
+    # What a plan says of them
+
+    def check(self, index: int, shape: Any, removed: Sequence[int]) -> None:
+        """Raise if these units of a place cannot be removed."""
+        if not self.within:
+            return
+        count = self.units(shape)
+        for unit in removed:
+            if not 0 <= unit < count:
+                had = f"{self.name} 0 to {count - 1}" if count else f"no {self.name} left"
+                raise PlanError(f"{self.place.capitalize()} {index} has no {self.unit} {unit}: it has {had}.")
+        if len(set(removed)) < len(removed):
+            raise PlanError(f"The plan names a {self.unit} of {self.place} {index} twice: {list(removed)}.")
+
+    def check_all(self, shapes: Shapes, removed: Removed) -> None:
+        """Raise if these units cannot all be removed together."""
+        return
+
+    def shape_after(self, shape: Any, removed: Sequence[int]) -> Any:
+        """The shape of a place without these units."""
+        return shape
+
+    def after(self, shapes: Shapes, removed: Removed) -> Shapes:
+        """The shapes of a model without these units."""
+        here = tuple(
+            self.shape_after(shape, removed[index]) if index in removed else shape
+            for index, shape in enumerate(shapes[self.places])
+        )
+        return {**shapes, self.places: here}
+
+    def vanished(self, shapes: Shapes, removed: Removed) -> dict[str, set[int]]:
+        """The places, of any kind, that go with these units."""
+        return {}
+
+    @abstractmethod
+    def facts(self, plan: Any) -> dict[str, Any]:
+        """What a plan says of this kind, under the names that results use."""
+
+    @abstractmethod
+    def left(self, plan: Any) -> Left | None:
+        """How much a plan leaves of this kind; None where that is not worth a word."""
+
+    @abstractmethod
+    def describe(self, plan: Any) -> str:
+        """What a plan removes of this kind, for people: '72 of 144 heads'. Empty if nothing."""
+
+    # On a live model, and for good
+
+    @abstractmethod
+    def gate(self, place: Any) -> LiveGate:
+        """What gates the units of a place while the model runs."""
+
+    @abstractmethod
+    def remove(self, model: Any, removed: Removed) -> None:
+        """Take units out of a model, in place. Weights may be on any device, the meta device included."""
+
+    def freeze(self, model: Any) -> None:
+        """Parameters that no forward reads any more get no gradient: data parallelism must not wait for them."""
+        return
+
+    @abstractmethod
+    def make_portable(self, model: Any, removed: Removed) -> None:
+        """Remove units as far as stock classes allow, and write the rest into the weights."""
+
+    def unshrunk(self, model: Any, removed: Removed) -> str:
+        """What stays in a portable model though it does nothing, in words; empty if nothing does."""
+        return ""
+
+    # What it costs
+
+    def cost(self, place: Any, length: int) -> tuple[float, float]:
+        """(parameters, FLOPs per token) of the units of one gate, in sequences of this length."""
+        raise NotImplementedError(f"What {self.name} cost is not known.")
+
+
+STRUCTURES: Registry[Structure] = Registry("kind of structure")
+
+
+def kinds() -> list[Structure]:
+    """All kinds, in the order in which they are removed: units within places, places, what renumbers the rest."""
+    return sorted(
+        (STRUCTURES[name] for name in STRUCTURES), key=lambda kind: (kind.renumbers, not kind.within, kind.name)
+    )
+
+
+def places_of(model: Any) -> dict[str, Sequence[Any]]:
+    """All places of a model by their plural name."""
+    found: dict[str, Sequence[Any]] = {}
+    for kind in kinds():
+        if kind.places not in found:
+            found[kind.places] = kind.find(model)
+    return found
+
+
+def kept_units(count: int, removed: Sequence[int]) -> list[int]:
+    """The numbers of the units that stay."""
+    gone = set(removed)
+    return [unit for unit in range(count) if unit not in gone]
