@@ -1,4 +1,4 @@
-# make demo: set up and run the main job. make test: set up, check and test. make install: the set-up alone.
+# make demo: install everything and run the demo. make test: install, lint and test. make install: install only.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,8 +11,8 @@ export TOKENIZERS_PARALLELISM := false
 
 install: $(STAMP)
 
-# torch first and pinned: an open range would fetch builds of several gigabytes that the tests do not need. seqeval is
-# built from its sources, in a place of its own.
+# torch first and pinned: an open range would download builds of several gigabytes that the tests do not need. seqeval
+# has no wheel; it is built from source with build isolation, before the line that turns it off.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
-# Tests of the report look at it in Chromium, and are skipped without it. On Debian and its kin, as root, this gets it.
+# Tests that open the report in Chromium are skipped without it. This installs it on Debian-based systems, as root.
 browser:
 	command -v chromium >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; }
 
@@ -35,7 +35,7 @@ lint: install
 test: lint
 	$(BIN)/python -m pytest
 
-# The tests at the lowest transformers that pyproject.toml promises, with whatever else that release wants.
+# The tests with the oldest transformers that pyproject.toml allows, and with whatever else that release needs.
 LOWEST := $(shell sed -n 's/.*"transformers>=\([0-9.]*\),.*/\1/p' pyproject.toml)
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest

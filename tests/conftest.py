@@ -9,13 +9,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for processes that tests start
 
-# bfloat16 products of oneDNN die with an illegal instruction on processors that claim more than they can
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+from attentrim.bench.onednn import avoid_illegal_instructions
+
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit the answer
+    avoid_illegal_instructions()
 
 import hypothesis
 import pytest
 import torch
 import transformers as tf
+from close import round_by_alignment
 
 torch.set_num_threads(1)
 tf.logging.set_verbosity_error()
@@ -23,6 +26,20 @@ tf.logging.disable_progress_bar()
 
 hypothesis.settings.register_profile("attentrim", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("attentrim")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--misaligned",
+        action="store_true",
+        help="loaded models round otherwise, as on some processors",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _misaligned(request, monkeypatch):
+    if request.config.getoption("--misaligned"):
+        round_by_alignment(monkeypatch)
 
 
 @pytest.fixture

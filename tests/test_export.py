@@ -13,11 +13,12 @@ import pytest
 import torch
 import transformers as tf
 import zoo
+from close import assert_close
 from torch import nn
 
-from attentrim import Control, Plan, export, find_sites, trim
+from attentrim import Control, Plan, find_sites, trim
 from attentrim.errors import MissingExtraError, UnsupportedModelError
-from attentrim.export import ExportError, export_onnx
+from attentrim.export import ExportError, checking, export_onnx, refusals, writing
 from attentrim.inputs import example_inputs
 
 onnx = pytest.importorskip("onnx")
@@ -53,7 +54,7 @@ BY_POSITION = ("logits", "last_hidden_state", "extract_features")
 def trimmed(name):
     """Thinned (or headless) and uniform sites in turn; gentle weights keep rounding far below the tolerance."""
     model = zoo.build(name, attn="eager" if name in EAGER_ONLY else "sdpa", scale=2.0)
-    if name in zoo.SEQ2SEQ:  # a layer of each stack: tracing takes seconds a layer
+    if name in zoo.SEQ2SEQ:  # one layer per stack: tracing takes seconds per layer
         del model.get_encoder().get_submodule(STACKS[name])[1:], model.get_decoder().get_submodule(STACKS[name])[1:]
     sites = find_sites(model)
     heads = {site.index: site.group(0) if name in THINNED else range(site.heads) for site in sites[::2]}
@@ -133,7 +134,7 @@ def test_a_folded_encoder_compares_no_pairs_of_tokens(folded):
         for value in graph.value_info
     }
     products = [node.output[0] for node in graph.node if node.op_type == "MatMul"]
-    # a layer: the mean over tokens, the folded matrix, and two of the feed-forward block
+    # per layer: the mean over tokens, the folded matrix, and two of the feed-forward block
     assert len(products) == 4 * model.config.n_layers
     assert all(shapes[product].count("sequence") <= 1 for product in products)
     assert not {"Softmax", "Einsum", "Attention"} & {node.op_type for node in graph.node}
@@ -147,7 +148,7 @@ def test_choices_are_a_third_dynamic_axis(folded, no_grad):
     assert report.dynamic_axes["input_ids"] == {0: "batch", 1: "choices", 2: "sequence"}
     ids = torch.randint(5, 80, (4, 5, 9), generator=torch.Generator().manual_seed(0))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    assert (run(report.path, inputs)["logits"] - model(**inputs).logits).abs().max() < 1e-5
+    assert_close(run(report.path, inputs)["logits"], model(**inputs).logits, 1e-4)
 
 
 def test_the_report_tells_the_traced_shapes_from_the_checked_ones(folded):
@@ -160,7 +161,7 @@ def test_the_report_tells_the_traced_shapes_from_the_checked_ones(folded):
 
 def test_the_file_does_not_tell_where_it_was_made(folded):
     _, report = folded
-    assert export.__file__.encode() not in Path(report.path).read_bytes()
+    assert writing.__file__.encode() not in Path(report.path).read_bytes()
 
 
 # Task heads
@@ -173,7 +174,7 @@ def tokenizer(folder):
 
 
 def test_a_classifier_takes_what_its_tokenizer_makes(monkeypatch, tmp_path, no_grad):
-    monkeypatch.setattr(export, "LARGEST_FILE", 0)
+    monkeypatch.setattr(writing, "LARGEST_FILE", 0)
     torch.manual_seed(0)
     model = tf.BertForSequenceClassification(zoo.CONFIGS["bert"]()).eval()
     zoo.liven(model, 2.0)
@@ -188,7 +189,7 @@ def test_a_classifier_takes_what_its_tokenizer_makes(monkeypatch, tmp_path, no_g
     session = onnxruntime.InferenceSession(report.path)
     (logits,) = session.run(None, dict(tokens))
     expected = model(**{name: torch.from_numpy(value) for name, value in tokens.items()}).logits
-    assert (torch.from_numpy(logits) - expected).abs().max() < 1e-5
+    assert_close(torch.from_numpy(logits), expected, 1e-4)
     (untyped,) = session.run(None, {**tokens, "token_type_ids": 0 * tokens["token_type_ids"]})
     assert abs(untyped - logits).max() > 1e-3
 
@@ -200,7 +201,7 @@ class Runtime:
     """Stands in for onnxruntime: runs the model itself, with a fault."""
 
     def __init__(self, model, fault):
-        self.graph, self.fault = export._Graph(export._twin(model), ("input_ids", "attention_mask")), fault
+        self.graph, self.fault = writing.Graph(writing.twin_of(model), ("input_ids", "attention_mask")), fault
 
     def get_inputs(self):
         return [SimpleNamespace(name=name, shape=["batch", "sequence"]) for name in self.graph.names]
@@ -238,9 +239,9 @@ def export_with(monkeypatch, tmp_path, no_grad):
     model = zoo.build("distilbert", scale=1.0)
 
     def run_export(fault):
-        monkeypatch.setattr(export, "_write", lambda graph, inputs, path: path.write_bytes(b"new"))
-        monkeypatch.setattr(export, "_opset", lambda path: 20)
-        monkeypatch.setattr(export, "_session", lambda path: Runtime(model, fault))
+        monkeypatch.setattr(writing, "write", lambda graph, inputs, path: path.write_bytes(b"new"))
+        monkeypatch.setattr(writing, "opset_of", lambda path: 20)
+        monkeypatch.setattr(checking, "open_session", lambda path: Runtime(model, fault))
         return export_onnx(model, tmp_path)
 
     return run_export
@@ -277,8 +278,8 @@ def test_a_wrong_file_is_refused_and_not_written(fault, export_with, tmp_path):
 
 def test_the_file_of_another_model_is_refused(folded, monkeypatch, tmp_path):
     model, report = folded
-    monkeypatch.setattr(export, "_write", lambda graph, inputs, path: shutil.copy(report.path, path))
-    assert export_onnx(model, tmp_path).max_abs_difference < 1e-5
+    monkeypatch.setattr(writing, "write", lambda graph, inputs, path: shutil.copy(report.path, path))
+    assert export_onnx(model, tmp_path).max_abs_difference < 1e-4
     message = r"DistilBertForMultipleChoice \(distilbert\) is wrong: its output 'logits'.*the tolerance is 0\.0001"
     with pytest.raises(ExportError, match=message):
         export_onnx(fold(seed=1), tmp_path)
@@ -287,7 +288,7 @@ def test_the_file_of_another_model_is_refused(folded, monkeypatch, tmp_path):
 def test_a_fixed_axis_is_refused():
     session = SimpleNamespace(get_inputs=lambda: [SimpleNamespace(name="input_ids", shape=["batch", 16])])
     with pytest.raises(ExportError, match="made the sequence size of the input 'input_ids' a constant"):
-        export._checked_axes(session, {"input_ids": {0: "batch", 1: "sequence"}})
+        checking.checked_axes(session, {"input_ids": {0: "batch", 1: "sequence"}})
 
 
 # Refusals
@@ -375,7 +376,7 @@ def test_importing_the_module_imports_no_onnx():
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(result.stdout.split())
     assert "torch" in loaded
-    assert not loaded & set(export.PACKAGES)
+    assert not loaded & set(refusals.PACKAGES)
 
 
 # Example inputs

@@ -81,7 +81,7 @@ def test_own_table_to_a_pipeline(call, tmp_path):
     assert trained["sparsity"] == 0.5
     assert trained["value"] > 0.8  # one word decides
     evaluated = json.loads(call("evaluate", "--model", "run", *data, "--use_cpu", "--json"))
-    assert evaluated["metrics"] == trained["metrics"]
+    assert evaluated["metrics"] == pytest.approx(trained["metrics"], abs=1e-6)
     call("export", "--model", "run", "--format", "onnx", "--output_dir", "onnx")
     assert (tmp_path / "onnx" / "model.onnx").is_file()
     assert call("-c", ASK, "run", program="python").split()[-1] == "good"
@@ -91,6 +91,7 @@ def test_own_table_to_a_pipeline(call, tmp_path):
             "train", "--model", "bert-base-uncased", *data, "--output_dir", "full", *FEW, *half, "--no_trim", "--json"
         )
     )
-    assert full["value"] == trained["value"]
+    assert full["value"] == pytest.approx(trained["value"], abs=1e-6)
     call("trim", "--model", "full", "--plan", "full/plan.json", "--output_dir", "small")
-    assert json.loads(call("evaluate", "--model", "small", *data, "--use_cpu", "--json"))["value"] == full["value"]
+    small = json.loads(call("evaluate", "--model", "small", *data, "--use_cpu", "--json"))
+    assert small["value"] == pytest.approx(full["value"], abs=1e-6)

@@ -7,6 +7,7 @@ import pickle
 import pytest
 import torch
 import zoo
+from close import assert_apart, assert_close, assert_same_weights
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -132,7 +133,8 @@ def test_trimmed_models_can_be_pickled(no_grad):
         model, batch = zoo.build(name), zoo.inputs(name)
         small = trim(model, Plan.of(model, heads={0: find_sites(model)[0].group(1)}, uniform=[1]))
         again = pickle.loads(pickle.dumps(small))
-        assert torch.equal(zoo.output(name, again, batch), zoo.output(name, small, batch))
+        assert_same_weights(again, small)
+        assert_close(zoo.output(name, again, batch), zoo.output(name, small, batch))
 
 
 def test_attention_maps_keep_their_places(no_grad):
@@ -147,7 +149,7 @@ def test_torch_compile_in_one_graph(name, no_grad):
     model, batch = zoo.build(name, attn="eager" if name == "mpnet" else "sdpa"), zoo.inputs(name, "right")
     small = trim(model, Plan.of(model, heads={0: find_sites(model)[0].group(1)}, uniform=[1]))
     compiled = torch.compile(small, backend="aot_eager", fullgraph=True)
-    torch.testing.assert_close(zoo.output(name, compiled, batch), zoo.output(name, small, batch), atol=1e-5, rtol=1e-5)
+    assert_close(zoo.output(name, compiled, batch), zoo.output(name, small, batch))
 
 
 def test_dropout_noise_differs_by_token_in_training():
@@ -182,7 +184,7 @@ def test_windowed_mean_against_brute_force(causal):
     allowed = (distance < window) & (distance >= 0 if causal else distance > -window) & valid[:, None]
     expected = (allowed.float() @ inputs) / allowed.sum(-1, keepdim=True).clamp(min=1)
     actual = windowed_mean(inputs, valid.float().unsqueeze(-1), window, causal)
-    torch.testing.assert_close(actual, expected, atol=1e-6, rtol=1e-5)
+    assert_close(actual, expected)
 
 
 def test_mean_does_not_overflow_in_half_precision():
@@ -201,7 +203,7 @@ def test_what_sites_share_in_a_pass_follows_the_mask(inference):
         mask[:, :, :, -9:] = False
         after = site(hidden, mask)[0]
         assert torch.equal(after, site(hidden, mask.clone())[0])
-        assert not torch.equal(after, before)
+        assert_apart(after, before)
 
 
 def test_what_sites_share_in_inference_does_not_reach_training():
@@ -226,7 +228,7 @@ def test_hand_made_masks(name, no_grad):
         with Control(model) as control:
             control.apply(Plan.of(model, uniform=[0, 1]))
             masked = model(ids, attention_mask=given)[0][valid]
-        torch.testing.assert_close(small(ids, attention_mask=given)[0][valid], masked, atol=1e-5, rtol=1e-5)
+        assert_close(small(ids, attention_mask=given)[0][valid], masked)
 
 
 def test_offloaded_weights_are_refused():

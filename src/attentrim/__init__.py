@@ -7,50 +7,44 @@ from typing import TYPE_CHECKING, Any
 
 from wrapt import register_post_import_hook
 
-__version__ = "0.1.0"
+from .version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .control import Control
-    from .distillation import Distillation
-    from .distillation.loss import distillation_loss
-    from .methods import list_methods
-    from .methods.attendout import AttendOut
-    from .methods.attention_dropout import AttentionDropout
-    from .methods.attention_layerdrop import AttentionLayerDrop
-    from .methods.autoattention import AutoAttention
-    from .methods.drophead import DropHead
-    from .methods.hisp import HISP
-    from .methods.l0 import L0
-    from .methods.layerdrop import LayerDrop
-    from .methods.random_heads import RandomHeads
-    from .methods.scheduled_dropout import ScheduledDropout
-    from .methods.smp import SMP
-    from .methods.uniform_sites import UniformSites
-    from .overview import summary
-    from .plan import Plan
-    from .runs.recorder import RunRecorder
-    from .sites import find_sites
-    from .surgery import portable, trim
-    from .trainer import Trainer
+    # type checkers cannot see what __getattr__ finds; a test compares this block with it
+    from .control import Control as Control
+    from .cost import plan_cost as plan_cost
+    from .distillation import Distillation as Distillation
+    from .distillation.loss import distillation_loss as distillation_loss
+    from .methods import list_methods as list_methods
+    from .methods.attendout import AttendOut as AttendOut
+    from .methods.attention_dropout import AttentionDropout as AttentionDropout
+    from .methods.attention_layerdrop import AttentionLayerDrop as AttentionLayerDrop
+    from .methods.autoattention import AutoAttention as AutoAttention
+    from .methods.drophead import DropHead as DropHead
+    from .methods.hisp import HISP as HISP
+    from .methods.l0 import L0 as L0
+    from .methods.layerdrop import LayerDrop as LayerDrop
+    from .methods.random_heads import RandomHeads as RandomHeads
+    from .methods.scheduled_dropout import ScheduledDropout as ScheduledDropout
+    from .methods.smp import SMP as SMP
+    from .methods.uniform_sites import UniformSites as UniformSites
+    from .overview import summary as summary
+    from .plan import Plan as Plan
+    from .runs.recorder import RunRecorder as RunRecorder
+    from .sites import find_sites as find_sites
+    from .surgery import portable as portable
+    from .surgery import trim as trim
+    from .trainer import Trainer as Trainer
+
+    __all__: list[str]
 
 _HOMES = {
-    "ScheduledDropout": "methods.scheduled_dropout",
-    "LayerDrop": "methods.layerdrop",
-    "DropHead": "methods.drophead",
-    "AttentionLayerDrop": "methods.attention_layerdrop",
-    "AttendOut": "methods.attendout",
-    "AttentionDropout": "methods.attention_dropout",
-    "AutoAttention": "methods.autoattention",
     "Control": "control",
-    "HISP": "methods.hisp",
-    "L0": "methods.l0",
     "Plan": "plan",
-    "RandomHeads": "methods.random_heads",
     "RunRecorder": "runs.recorder",
-    "SMP": "methods.smp",
     "Trainer": "trainer",
-    "UniformSites": "methods.uniform_sites",
     "Distillation": "distillation",
+    "plan_cost": "cost",
     "distillation_loss": "distillation.loss",
     "find_sites": "sites",
     "list_methods": "methods",
@@ -58,45 +52,36 @@ _HOMES = {
     "summary": "overview",
     "trim": "surgery",
 }
-"""Public names and the modules they are loaded from on first use: `import attentrim` itself imports no torch."""
+"""Public names and the modules they are loaded from on first use: `import attentrim` itself imports no torch.
 
-__all__ = [
-    "HISP",
-    "L0",
-    "SMP",
-    "AttendOut",
-    "AttentionDropout",
-    "AttentionLayerDrop",
-    "AutoAttention",
-    "Control",
-    "Distillation",
-    "DropHead",
-    "LayerDrop",
-    "Plan",
-    "RandomHeads",
-    "RunRecorder",
-    "ScheduledDropout",
-    "Trainer",
-    "UniformSites",
-    "distillation_loss",
-    "find_sites",
-    "list_methods",
-    "portable",
-    "summary",
-    "trim",
-]
+The classes of the methods are public too, those of plug-ins included: they come from the registry.
+"""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name == "__all__":
+        return sorted({*_HOMES, *_method_classes()})
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    elif name[:1].isupper():  # `from . import plots` asks for 'plots' first: that must not import all methods
+        value = _method_classes(built_in=True).get(name) or _method_classes().get(name)
+    else:
+        value = None
+    if value is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__getattr__("__all__")})
+
+
+def _method_classes(*, built_in: bool = False) -> dict[str, Any]:
+    """By the name of the class. All of them, or those that are here without importing a plug-in."""
+    methods = importlib.import_module(".methods", __name__).METHODS
+    found = methods.loaded.values() if built_in else [methods[name] for name in methods]
+    return {method.__name__: method for method in found}
 
 
 def _register_checkpoints(module: Any) -> None:

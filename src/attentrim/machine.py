@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from . import __version__
+from .version import __version__
 
 
 def package_version(name: str) -> str | None:

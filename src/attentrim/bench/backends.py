@@ -21,7 +21,7 @@ COMPILER_MODES = {"compile": "default", "cudagraph": "reduce-overhead"}
 
 
 class UnavailableError(AttentrimError):
-    """Why a contestant cannot take part. It becomes the remark of a row."""
+    """Why a candidate cannot be measured. It becomes the remark of a row."""
 
 
 def prepare(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
@@ -35,7 +35,7 @@ def prepare(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
         attention = "eager"
     twin = with_attention(model, attention)
     if backend in COMPILER_MODES:
-        # one graph a shape: a graph for any shape is slower, and which one is made would depend on the shapes before
+        # one graph per shape: a graph for any shape is slower, and which one is made would depend on the shapes before
         torch.compiler.reset()
         twin = torch.compile(twin, mode=COMPILER_MODES[backend], dynamic=False)
     return plain_call(twin, inputs)

@@ -10,8 +10,8 @@ import torch
 from ..cost import most_tokens
 from ..errors import AttentrimError, unknown_name
 from ..inputs import example_inputs
-from . import BACKENDS, DEVICES, DTYPES, RIVALS
 from .backends import place
+from .settings import BACKENDS, DEVICES, DTYPES, PLAIN, RIVALS
 
 SPARE_POSITIONS = 2
 """`most_tokens` leaves this many for architectures that number positions from 2; others can use them."""
@@ -36,7 +36,7 @@ def check(
         _check_names(kind, given, known)
     if "cuda" in devices and not torch.cuda.is_available():
         raise AttentrimError("--devices asks for cuda, and torch finds no CUDA device here: use --devices cpu.")
-    if rivals and not {"sdpa", "eager"} & set(backends):
+    if rivals and not set(PLAIN) & set(backends):
         raise AttentrimError(f"--rivals run in plain PyTorch: add sdpa or eager to --backends {' '.join(backends)}.")
     if min(repeats, *(size for shape in shapes for size in shape)) < 1:
         raise AttentrimError("--repeats, --batch_sizes and --lengths must be 1 or more.")

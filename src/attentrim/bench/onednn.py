@@ -1,4 +1,4 @@
-"""Some machines name instructions that they do not carry out: bfloat16 products then end the process."""
+"""Some virtual machines report CPU instructions that they cannot execute: bfloat16 products then kill the process."""
 
 from __future__ import annotations
 

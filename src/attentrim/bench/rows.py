@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One contestant at one shape, dtype and device. What was not measured is None, and `remark` says why."""
+    """One candidate at one shape, dtype and device. What was not measured is None, and `remark` says why."""
 
     batch: int
     length: int
-    """Tokens a sequence, padding included; frames for speech; of no account for images."""
+    """Tokens per sequence, padding included; frames for speech; ignored for images."""
     dtype: str
     device: str
     backend: str
@@ -25,7 +25,7 @@ class Row:
     backend, or, where there is none, `model` in the first backend."""
     speedup_quartiles: tuple[float, float] | None = None
     flop_ratio: float | None = None
-    """FLOPs of the reference divided by this one's: the speed-up if nothing but matrix products took time."""
+    """Theoretical speed-up (FLOPs): those of the reference divided by this one's."""
     max_abs_difference: float | None = None
     """How far the first output (logits or hidden states, without padding) is from that of the same model run in eager
     float32: what backend and dtype change. For a rival, from that of the dense model: what it changes itself."""

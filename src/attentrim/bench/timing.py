@@ -27,7 +27,7 @@ def _cuda_clock() -> float:
     return time.perf_counter()
 
 
-def calls_a_repeat(call: Callable[[], object], clock: Clock, device: str = "cpu") -> int:
+def calls_per_repeat(call: Callable[[], object], clock: Clock, device: str = "cpu") -> int:
     """How many calls make a repeat long enough, judged by one call of something already warm."""
     start = clock()
     call()
@@ -38,9 +38,9 @@ def calls_a_repeat(call: Callable[[], object], clock: Clock, device: str = "cpu"
 def interleave(
     turns: Sequence[Turn], repeats: int, clock: Clock, tick: Callable[[], object] = lambda: None
 ) -> list[list[float]]:
-    """Seconds a call, by contestant and repeat: each repeat times every contestant once, in the same order.
+    """Seconds per call, by candidate and repeat: each repeat times every candidate once, in the same order.
 
-    Each turn begins with a call that is not timed, because the contestant before left the caches full of its own
+    Each turn begins with a call that is not timed, because the candidate before left the caches full of its own
     weights and its threads still spinning.
     """
     seconds: list[list[float]] = [[] for _ in turns]

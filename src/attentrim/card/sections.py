@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import __version__
 from ..runs.reader import PLAN, Recorded, measured_pairs
+from ..version import __version__
 from .names import known_as, trained_with
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 
-from .. import __version__
 from ..errors import AttentrimError
+from ..version import __version__
 from .output import Output
 
 COMMANDS = (

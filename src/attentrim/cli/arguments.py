@@ -43,7 +43,8 @@ def add_method_config(parser: argparse.ArgumentParser, help: str) -> None:
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     """A method that can plan without training, and its settings."""
-    names = [name for name in METHODS if METHODS[name].searches]
+    # a help text imports no plug-in, so whether one can plan is not known here
+    names = [n for n in METHODS.names() if n not in METHODS.loaded or METHODS.loaded[n].searches]
     parser.add_argument("--method", help=f"one of: {', '.join(names)}")
     add_method_config(parser, OF_ONE_METHOD)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..bench import BACKENDS, DEVICES, DTYPES, RIVALS, Row
 from ..errors import AttentrimError
 from .output import Output, positive, size_table
+from .speed_table import label, show_rows
 
 HELP = "measure latency, throughput and size of a model beside another, in turn and on the same inputs"
 EXAMPLES = """  attentrim bench --model ./small --against bert-base-uncased
@@ -20,7 +21,7 @@ EXAMPLES = """  attentrim bench --model ./small --against bert-base-uncased
 how to read it:
   speed-up    how many times faster than --against in the same backend (without --against: than --model in the first
               backend): the median of the ratios within repeats, with quartiles
-  FLOPs       the speed-up if nothing but matrix products took time
+  FLOPs       theoretical speed-up (FLOPs): as if nothing but matrix products took time
   diff        the largest difference of the outputs to those of the same model in eager float32, so what backend and
               dtype change; for rivals to those of the dense model, so what they change themselves"""
 
@@ -31,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--model", required=True, help="a model directory, trimmed or not, or hub name")
     parser.add_argument("--against", help="the model to compare with, usually the dense one")
-    several("--batch_sizes", [1, 8], "sequences a batch (default: 1 8)", type=positive)
-    several("--lengths", [128], "tokens a sequence (default: 128)", type=positive)
+    several("--batch_sizes", [1, 8], "sequences per batch (default: 1 8)", type=positive)
+    several("--lengths", [128], "tokens per sequence (default: 128)", type=positive)
     several("--dtypes", ["float32"], "(default: float32)", choices=DTYPES)
     several("--devices", None, "(default: cuda where there is one, otherwise cpu)", choices=DEVICES)
     several("--backends", None, "(default: sdpa, or eager for architectures without)", choices=BACKENDS)
     several("--rivals", [], "what else could be done to the dense model (default: none)", choices=RIVALS)
-    parser.add_argument("--repeats", type=positive, default=15, help="turns of each contestant (default: 15)")
+    parser.add_argument("--repeats", type=positive, default=15, help="how often each is timed (default: 15)")
     parser.add_argument(
         "--padding", type=float, default=0.125, help="share of the last row that is padding (default: 0.125)"
     )
@@ -51,61 +52,94 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> None:
     from ..bench.onednn import avoid_illegal_instructions
 
-    _check_out(args.out)
-    if args.card and not (Path(args.model).is_dir() and args.against):
-        raise AttentrimError("--card writes beside the model how fast it is: it needs a directory, and --against.")
+    _check_files(args)
     if "bfloat16" in args.dtypes and "cpu" in (args.devices or ["cpu"]):
         avoid_illegal_instructions()
 
     import torch
 
-    from ..bench import measure
-    from ..bench.backends import has_sdpa
     from ..bench.record import bench_record
-    from ..card import write_card
     from ..cost import cost
     from ..machine import measured_with
-    from ..runs.files import write_json
     from ..runs.models import load_model, silence_libraries
-    from ..runs.reader import BENCH
 
     silence_libraries()
     if args.threads:
         torch.set_num_threads(args.threads)
-    devices = args.devices or (["cuda"] if torch.cuda.is_available() else ["cpu"])
     model = load_model(args.model)
     against = load_model(args.against) if args.against else None
     machine = measured_with()
-    rows = measure(
-        model,
-        against,
-        shapes=[(batch, length) for length in args.lengths for batch in args.batch_sizes],
-        dtypes=args.dtypes,
-        devices=devices,
-        backends=args.backends or (["sdpa"] if has_sdpa(model) else ["eager"]),
-        rivals=args.rivals,
-        repeats=args.repeats,
-        padding=args.padding,
-    )
-    if all(row.milliseconds_median is None for row in rows):
-        reasons = dict.fromkeys(f"{_label(row)}: {row.remark}" for row in rows)
-        raise AttentrimError(f"Nothing could be measured. {'; '.join(reasons)}")
-
+    rows = _measure(args, model, against)
     size = cost(model, length=args.lengths[0])
     size_against = cost(against, length=args.lengths[0]) if against else None
-    place = ", ".join(machine["gpus"]) if "cuda" in devices else machine["cpu"]
-    output.say(
-        f"{place}, {machine['threads']} CPU threads, torch {machine['torch']}, {args.repeats} repeats, "
-        f"{args.padding:.1%} of the last row padded"
-    )
-    if (machine["load"] or 0) > machine["cores"] / 2:
-        output.say(f"the machine was busy (load {machine['load']:.1f}): trust ratios more than milliseconds")
+    _describe_machine(args, output, machine, rows)
     if size_against:
         _mention_mismatch(output, model, against)
         output.say(f"model: {args.model}, against: {args.against}")
         size_table(output, "sizes (before: against, after: model)", size_against, size)
     show_rows(output, rows)
     data = bench_record((args.model, args.against), (size, size_against), rows, machine, args.repeats, args.padding)
+    _keep(args, output, data)
+    output.result(data)
+
+
+def _check_files(args: argparse.Namespace) -> None:
+    """Before minutes of measuring, not after."""
+    if args.out is not None and (Path(args.out).is_dir() or not Path(args.out).parent.is_dir()):
+        raise AttentrimError(f"--out must be a file in a directory that exists. Got {args.out!r}.")
+    if args.card and not (Path(args.model).is_dir() and args.against):
+        raise AttentrimError("--card writes beside the model how fast it is: it needs a directory, and --against.")
+
+
+def _measure(args: argparse.Namespace, model: Any, against: Any) -> list[Row]:
+    import torch
+
+    from ..bench import measure
+    from ..bench.backends import has_sdpa
+
+    rows = measure(
+        model,
+        against,
+        shapes=[(batch, length) for length in args.lengths for batch in args.batch_sizes],
+        dtypes=args.dtypes,
+        devices=args.devices or (["cuda"] if torch.cuda.is_available() else ["cpu"]),
+        backends=args.backends or (["sdpa"] if has_sdpa(model) else ["eager"]),
+        rivals=args.rivals,
+        repeats=args.repeats,
+        padding=args.padding,
+    )
+    if all(row.milliseconds_median is None for row in rows):
+        reasons = dict.fromkeys(f"{label(row)}: {row.remark}" for row in rows)
+        raise AttentrimError(f"Nothing could be measured. {'; '.join(reasons)}")
+    return rows
+
+
+def _describe_machine(
+    args: argparse.Namespace, output: Output, machine: Mapping[str, Any], rows: Sequence[Row]
+) -> None:
+    on_gpu = any(row.device == "cuda" for row in rows)
+    place = ", ".join(machine["gpus"]) if on_gpu else machine["cpu"]
+    output.say(
+        f"{place}, {machine['threads']} CPU threads, torch {machine['torch']}, {args.repeats} repeats, "
+        f"{args.padding:.1%} of the last row padded"
+    )
+    if (machine["load"] or 0) > machine["cores"] / 2:
+        output.say(f"the machine was busy (load {machine['load']:.1f}): trust ratios more than milliseconds")
+
+
+def _mention_mismatch(output: Output, model: Any, against: Any) -> None:
+    for name in ("model_type", "hidden_size"):
+        own, other = getattr(model.config, name, None), getattr(against.config, name, None)
+        if own != other:
+            output.say(f"these are not two sizes of one model: {name} is {own} here and {other} in --against")
+
+
+def _keep(args: argparse.Namespace, output: Output, data: Mapping[str, Any]) -> None:
+    """In the file and beside the model, where that was asked for."""
+    from ..card import write_card
+    from ..runs.files import write_json
+    from ..runs.reader import BENCH
+
     if args.out:
         write_json(Path(args.out), data)
         output.say(f"written to {args.out}")
@@ -113,65 +147,3 @@ def run(args: argparse.Namespace, output: Output) -> None:
         write_json(Path(args.model) / BENCH, data)
         write_card(Path(args.model))
         output.say(f"written to {Path(args.model) / BENCH} and into the model card beside it")
-    output.result(data)
-
-
-def _check_out(out: str | None) -> None:
-    """Before minutes of measuring, not after."""
-    if out is not None and (Path(out).is_dir() or not Path(out).parent.is_dir()):
-        raise AttentrimError(f"--out must be a file in a directory that exists. Got {out!r}.")
-
-
-def _mention_mismatch(output: Output, model: Any, against: Any) -> None:
-    for name in ("model_type", "hidden_size"):
-        own, other = getattr(model.config, name, None), getattr(against.config, name, None)
-        if own != other:
-            output.say(f"not one model made smaller: {name} is {own} here and {other} in --against")
-
-
-def show_rows(output: Output, rows: Sequence[Row]) -> None:
-    """A table for each device, dtype and shape, and below them why some rows are missing."""
-    columns = ("", "ms (quartiles)", "seq/s", "speed-up (quartiles)", "FLOPs", "diff")
-    remarks: dict[str, dict[str, None]] = {}
-    for key in dict.fromkeys(map(_setting, rows)):
-        here = [row for row in rows if _setting(row) == key]
-        measured = [_cells(row) for row in here if row.milliseconds_median is not None]
-        if measured:
-            output.table(key, columns, measured)
-        for row in here:
-            if row.remark:
-                remarks.setdefault(row.remark, {})[f"{_label(row)} ({row.device}, {row.dtype})"] = None
-    for remark, whose in remarks.items():
-        output.say(f"{', '.join(whose)}: {remark}")
-    changed = {row.name: row.parameters for row in rows if row.name in RIVALS and row.milliseconds_median}
-    for name, parameters in changed.items():
-        output.say(f"{name} ({parameters:,} parameters) was not retrained: its answers are not the dense model's")
-
-
-def _setting(row: Row) -> str:
-    return f"{row.device}, {row.dtype}, {row.batch} x {row.length}"
-
-
-def _label(row: Row) -> str:
-    return row.name if row.name in RIVALS else f"{row.backend} {row.name}"
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    return (
-        _label(row),
-        _spread(row.milliseconds_median, row.milliseconds_quartiles),
-        f"{row.sequences_per_second:,.0f}",
-        _spread(row.speedup, row.speedup_quartiles),
-        "" if row.flop_ratio is None else f"{row.flop_ratio:.2f}",
-        "" if row.max_abs_difference is None else f"{row.max_abs_difference:.0e}".replace("e-0", "e-"),
-    )
-
-
-def _spread(median: float | None, quartiles: tuple[float, float] | None) -> str:
-    """'18.8 (18.4-19.3)'; the reference itself is 1 by definition, without spread."""
-    if median is None or quartiles is None:
-        return ""
-    if quartiles == (1.0, 1.0):
-        return "1"
-    places = 2 if median < 9.995 else 1 if median < 99.95 else 0
-    return f"{median:.{places}f} ({quartiles[0]:.{places}f}-{quartiles[1]:.{places}f})"

@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, output: Output) -> None:
     import torch
 
-    from .. import __version__
     from ..architectures import ARCHITECTURES
     from ..machine import package_version
+    from ..version import __version__
 
     versions = {name: package_version(name) for name in PACKAGES}
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -30,5 +30,6 @@ def load_as_teacher(folder: Path, model: Any, device: torch.device) -> Any:
     if not folder.is_dir():
         raise MethodError(f"Cannot go on: the dense model to distil from is not in {folder}.")
     model = unwrap(model)
-    teacher = type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
-    return frozen(teacher, device)
+    stored = type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
+    # in memory of its own, like the teacher of a run without a break: kernels round by where weights lie
+    return frozen(duplicate(stored, Tensor.clone), device)

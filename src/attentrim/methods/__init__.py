@@ -15,5 +15,5 @@ for _module in pkgutil.iter_modules(__path__):
 
 
 def list_methods() -> list[str]:
-    """The names of all methods."""
+    """The names of all methods, those of plug-ins included."""
     return list(METHODS)

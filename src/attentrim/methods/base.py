@@ -20,6 +20,7 @@ from ..options import (
     option,
     renamed,
 )
+from ..plugins import PlugIns
 from ..registry import Registry
 
 if TYPE_CHECKING:
@@ -27,7 +28,14 @@ if TYPE_CHECKING:
     from ..plan import Plan
     from .session import Session
 
-METHODS: Registry[type[Method]] = Registry("method")
+METHODS: Registry[type[Method]] = Registry(
+    "method",
+    PlugIns(
+        "attentrim.methods",
+        "a subclass of attentrim.methods.Method",
+        lambda entry: isinstance(entry, type) and issubclass(entry, Method),
+    ),
+)
 TRAINING_DEFAULTS = {"num_train_epochs": 4, "learning_rate": 3e-5, "per_device_train_batch_size": 32}
 """Epochs and learning rate are those of the AutoAttention paper; no paper names a batch size."""
 REWARD_SOURCES = ("train_split", "dev", "noisy_train")
@@ -58,8 +66,8 @@ class Method:
 
     name: ClassVar[str]
     """On the command line and in plans."""
-    summary: ClassVar[str]
-    paper: ClassVar[str]
+    summary: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
     searches: ClassVar[bool] = False
     """Whether it can choose a plan for a model without training the model (`attentrim plan`)."""
 

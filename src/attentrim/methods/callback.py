@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from .session import Session, loss_scale
+from .processes import loss_scale
+
+if TYPE_CHECKING:
+    from .session import Session
 
 
 class MethodCallback(TrainerCallback):

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..errors import MethodError
 from .base import LearnedMethod
 from .gates import GateSession
-from .session import average
+from .processes import average
 
 
 class LearnedGates(GateSession):

@@ -14,6 +14,7 @@ from ..control import Control
 from ..errors import MethodError
 from ..plan import Plan
 from .base import Method
+from .processes import loss_scale
 
 STATE_FILE = "attentrim_method.pt"
 
@@ -203,23 +204,3 @@ class Session:
         if not path.is_file():
             raise MethodError(f"Cannot go on from {directory}: it holds no {STATE_FILE}.")
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-
-
-def loss_scale(scaler: Any) -> float:
-    """What a GradScaler multiplied the loss by; 1 without one."""
-    return float(scaler.get_scale()) if scaler is not None else 1.0
-
-
-def rank() -> int:
-    """Of this process among those that train together."""
-    distributed = torch.distributed
-    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
-
-
-def average(tensor: torch.Tensor) -> torch.Tensor:
-    """The mean over processes, in place; each process saw its own batches."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        distributed.all_reduce(tensor)
-        tensor /= distributed.get_world_size()
-    return tensor

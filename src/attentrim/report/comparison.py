@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
 from ..errors import AttentrimError
 from ..plots.points import RESULTS, Points, read_points
 from ..runs.reader import Recorded, entries
+from ..version import __version__
 from .compared import Compared
 from .comparison_figures import comparison_figures, head_maps
 from .comparison_tables import runs_table, settings_tables, summary_table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from .. import __version__
 from ..runs.reader import CONFIG, Recorded
+from ..version import __version__
 from .attention import packed_attention
 from .curves import run_figures
 from .head_map import head_map

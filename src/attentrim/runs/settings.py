@@ -34,7 +34,7 @@ class TaskSettings:
     """A model, and the data to train or evaluate it on."""
 
     model: str | None = setting(None, "a model directory or hub name (with --task acceptability: MiniLM-L6)")
-    task: str | None = setting(None, f"one of: {', '.join(TASKS)}", "NAME")
+    task: str | None = setting(None, f"one of: {', '.join(TASKS.names())}", "NAME")
     data_dir: str | None = setting(None, "a local copy of the task in its published layout (else: from the hub)")
     dataset: str | None = setting(None, "a hub name or a directory of `datasets`: your own, or a mirror of the task")
     dataset_config: str | None = setting(None, "which part of the dataset", "NAME")
@@ -68,7 +68,9 @@ class RunSettings(TaskSettings):
     dropout: float | None = setting(
         None, "the model's own dropout, all of it, if not as its config says; 0: none", "RATE"
     )
-    method: str = setting(DEFAULT_METHOD, f"one of: {', '.join([*METHODS, NO_METHOD])} (default: {DEFAULT_METHOD})")
+    method: str = setting(
+        DEFAULT_METHOD, f"one of: {', '.join([*METHODS.names(), NO_METHOD])} (default: {DEFAULT_METHOD})"
+    )
     teacher: str | None = setting(
         None, "the dense model to distil from, trained (default: what the method's dense steps leave)"
     )
@@ -163,8 +165,8 @@ def read_method(name: str, settings: Mapping[str, Any]) -> Method | None:
         if settings:
             raise MethodError("The method 'none' has no settings: leave --method_config out.")
         return None
-    if name not in list(METHODS):
-        raise MethodError(unknown_name("method", name, [*METHODS, NO_METHOD]))
+    if name not in METHODS:
+        raise MethodError(unknown_name("method", name, [*METHODS.names(), NO_METHOD]))
     return METHODS[name].from_settings(settings)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..errors import PlanError
+from ..plugins import PlugIns
 from ..registry import Registry
 from ..shapes import Shape
 
@@ -171,7 +172,14 @@ class Structure(ABC):
         raise NotImplementedError(f"What {self.name} cost is not known.")
 
 
-STRUCTURES: Registry[Structure] = Registry("kind of structure")
+STRUCTURES: Registry[Structure] = Registry(
+    "kind of structure",
+    PlugIns(
+        "attentrim.structures",
+        "an object of a subclass of attentrim.structures.Structure",
+        lambda entry: isinstance(entry, Structure),
+    ),
+)
 
 
 def kinds() -> list[Structure]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 
-from .base import TASKS, Task
+from .base import TASKS, Hub, Local, Task
+from .examples import Columns
+from .kinds import KINDS
 
-__all__ = ["TASKS", "Task"]
+__all__ = ["KINDS", "TASKS", "Columns", "Hub", "Local", "Task"]
 
 for _family in ("glue", "reviews", "tagging", "endings", "language", "embedded"):
     importlib.import_module(f".{_family}", __name__)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import TaskError, unknown_name
+from ..plugins import PlugIns
 from ..registry import Registry
 from .examples import Columns, label_name, missing_column
 from .kinds import EncodedDataset, Kind
@@ -118,4 +119,7 @@ class Task:
         return score
 
 
-TASKS: Registry[Task] = Registry("task")
+TASKS: Registry[Task] = Registry(
+    "task",
+    PlugIns("attentrim.tasks", "an attentrim.tasks.Task", lambda entry: isinstance(entry, Task)),
+)

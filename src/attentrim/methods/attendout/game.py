@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from . import AttendOut
 from .draws import Draw, Round
 from .gradients import stored_gradient
 from .masks import Masks
 from .parked import ParkedNetwork, RandomState
 from .scores import first_samples
+
+if TYPE_CHECKING:
+    from . import AttendOut
 
 Batch = dict[str, Any]
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ...calibration import HeldOut
-from ..session import average
-from . import AttendOut
+from ..processes import average
 from .estimators import Baseline, contrast, held_out_gradient, look_ahead, policy_gradient
 from .game import Batch, Step
 from .masks import Masks
+
+if TYPE_CHECKING:
+    from . import AttendOut
 
 MAX_NORM = 1.0
 """The norm to which the generator's gradient is clipped."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 from ...control import Control
 from ...errors import MethodError
 from ...sites import Site
-from . import AttendOut
 from .generator import Generator
+
+if TYPE_CHECKING:
+    from . import AttendOut
 
 
 class Networks(nn.ModuleList):

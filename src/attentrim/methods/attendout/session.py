@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,8 @@ from ...errors import MethodError, TrainingError, UnsupportedModelError
 from ...machine import peak_memory
 from ...modes import evaluating
 from ...plan import Plan
+from ..processes import average, rank
 from ..progressive_session import ProgressiveSession
-from ..session import average, rank
-from . import AttendOut
 from .game import Game, Step
 from .learning import GeneratorLearning
 from .masks import Masks
@@ -30,6 +29,9 @@ from .parked import ParkedNetwork
 from .records import Records, rates_and_entropies
 from .rewards import attacker_is_kept, step_rewards
 from .scores import check_correctness
+
+if TYPE_CHECKING:
+    from . import AttendOut
 
 
 class AttendOutSession(ProgressiveSession):

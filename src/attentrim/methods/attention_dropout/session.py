@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
 from ..regulariser import RegulariserSession, bernoulli
-from . import AttentionDropout
+
+if TYPE_CHECKING:
+    from . import AttentionDropout
 
 
 class AttentionDropoutSession(RegulariserSession):

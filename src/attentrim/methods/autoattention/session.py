@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ..learned import LearnedGates
-from . import AutoAttention
 from .budget import Budget
+
+if TYPE_CHECKING:
+    from . import AutoAttention
 
 MEAN, DEVIATION, HIGHEST = 1.0, 0.3, 2.0
 NEXT_TO_CLOSE = 0.02

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from ..regulariser import RegulariserSession
-from . import DropHead
+
+if TYPE_CHECKING:
+    from . import DropHead
 
 
 class DropHeadSession(RegulariserSession):

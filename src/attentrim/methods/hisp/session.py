@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ...errors import MethodError
 from ...modes import evaluating
+from ..processes import average
 from ..scored import ScoredGates, lowest
-from ..session import average
-from . import HISP
+
+if TYPE_CHECKING:
+    from . import HISP
 
 LAST_ROUND = 0.8
 """The share of all steps after which the last round has been held."""

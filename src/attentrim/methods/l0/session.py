@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ...modes import evaluating
 from ..learned import LearnedGates
-from ..session import average
-from . import L0
+from ..processes import average
+
+if TYPE_CHECKING:
+    from . import L0
 
 BETA, GAMMA, ZETA = 2 / 3, -0.1, 1.1
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import MethodError
 from ..regulariser import RegulariserSession, bernoulli
-from . import Curve, ScheduledDropout
+
+if TYPE_CHECKING:
+    from . import Curve, ScheduledDropout
 
 
 class ScheduledDropoutSession(RegulariserSession):

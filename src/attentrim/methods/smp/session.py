@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,10 +12,12 @@ from tqdm.auto import tqdm
 
 from ...errors import MethodError
 from ...modes import evaluating
+from ..processes import average
 from ..scored import ScoredGates, lowest
-from ..session import average
-from . import SMP
 from .scorer import MapScorer, distance, draw, fit
+
+if TYPE_CHECKING:
+    from . import SMP
 
 
 class SMPSession(ScoredGates):

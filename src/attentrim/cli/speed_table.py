@@ -1,0 +1,57 @@
+"""Rows of a measurement as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..bench import RIVALS, Row
+from .output import Output
+
+COLUMNS = ("", "ms (quartiles)", "seq/s", "speed-up (quartiles)", "FLOPs", "diff")
+
+
+def show_rows(output: Output, rows: Sequence[Row]) -> None:
+    """A table for each device, dtype and shape, and below them why some rows are missing."""
+    remarks: dict[str, dict[str, None]] = {}
+    for key in dict.fromkeys(map(_setting, rows)):
+        here = [row for row in rows if _setting(row) == key]
+        measured = [_cells(row) for row in here if row.milliseconds_median is not None]
+        if measured:
+            output.table(key, COLUMNS, measured)
+        for row in here:
+            if row.remark:
+                remarks.setdefault(row.remark, {})[f"{label(row)} ({row.device}, {row.dtype})"] = None
+    for remark, whose in remarks.items():
+        output.say(f"{', '.join(whose)}: {remark}")
+    changed = {row.name: row.parameters for row in rows if row.name in RIVALS and row.milliseconds_median}
+    for name, parameters in changed.items():
+        output.say(f"{name} ({parameters:,} parameters) was not retrained: its answers are not the dense model's")
+
+
+def label(row: Row) -> str:
+    return row.name if row.name in RIVALS else f"{row.backend} {row.name}"
+
+
+def _setting(row: Row) -> str:
+    return f"{row.device}, {row.dtype}, {row.batch} x {row.length}"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        label(row),
+        _spread(row.milliseconds_median, row.milliseconds_quartiles),
+        f"{row.sequences_per_second:,.0f}",
+        _spread(row.speedup, row.speedup_quartiles),
+        "" if row.flop_ratio is None else f"{row.flop_ratio:.2f}",
+        "" if row.max_abs_difference is None else f"{row.max_abs_difference:.0e}".replace("e-0", "e-"),
+    )
+
+
+def _spread(median: float | None, quartiles: tuple[float, float] | None) -> str:
+    """'18.8 (18.4-19.3)'; the reference itself is 1 by definition, without spread."""
+    if median is None or quartiles is None:
+        return ""
+    if quartiles == (1.0, 1.0):
+        return "1"
+    places = 2 if median < 9.995 else 1 if median < 99.95 else 0
+    return f"{median:.{places}f} ({quartiles[0]:.{places}f}-{quartiles[1]:.{places}f})"

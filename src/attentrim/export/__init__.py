@@ -1,0 +1,73 @@
+"""Write a model as ONNX with dynamic batch and sequence, and check in onnxruntime that the file answers like it.
+
+    report = export_onnx(model, "exported")
+    session = onnxruntime.InferenceSession(report.path)
+    session.run(None, dict(tokenizer(texts, return_tensors="np", padding=True)))
+
+The inputs of the file are those that a tokenizer or processor makes: token types only where the model distinguishes
+several (`type_vocab_size` above 1), as tokenizers do. Decoders come without a cache.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..inputs import example_inputs
+from ..sites import unwrap
+from . import checking, refusals, writing
+from .report import ExportError, ExportReport, name_of, shapes_of
+
+__all__ = ["ExportError", "ExportReport", "export_onnx"]
+
+FILE = "model.onnx"
+
+
+def export_onnx(
+    model: Any, output_dir: str | Path, *, batch: int = 2, length: int = 16, tolerance: float = 1e-4
+) -> ExportReport:
+    """Write `model` to `output_dir`/model.onnx and check it, at other shapes than those it was traced with.
+
+    `batch` and `length` (tokens of text, frames of speech) are the shapes of the trace; the file takes any. Every
+    output must agree within `tolerance` · max(1, its largest value), or an `ExportError` is raised and nothing is
+    written. The model itself stays as it is.
+    """
+    model = unwrap(model)
+    refusals.refuse_arguments(model, output_dir, batch, length, tolerance)
+    refusals.refuse_model(model)
+    refusals.require_packages()
+    folder = Path(output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
+        report = _write_and_check(model, Path(scratch, FILE), folder, batch, length, tolerance)
+        for file in list(Path(scratch).iterdir()):
+            os.replace(file, folder / file.name)
+    return report
+
+
+def _write_and_check(model: Any, path: Path, folder: Path, batch: int, length: int, tolerance: float) -> ExportReport:
+    """Written to `path`, and to be moved to `folder` once it is known to be right."""
+    graph = writing.Graph(writing.twin_of(model), tuple(example_inputs(model)))
+    traced = example_inputs(model, batch, length, padding="right")
+    writing.write(graph, traced, path)
+    session = checking.open_session(path)
+    axes = checking.checked_axes(session, writing.dynamic_axes(traced))
+    cases = checking.cases_for(model, batch, length, padded="attention_mask" in traced)
+    worst = checking.worst_difference(graph, session, cases)
+    if not worst.relative <= tolerance:
+        raise ExportError(f"The export of this {name_of(model)} is wrong: {worst}; the tolerance is {tolerance:g}.")
+    return ExportReport(
+        path=str(folder / FILE),
+        model_type=model.config.model_type,
+        inputs=graph.names,
+        outputs=tuple(output.name for output in session.get_outputs()),
+        opset=writing.opset_of(path),
+        dynamic_axes=axes,
+        traced_shapes=shapes_of(traced),
+        checked_shapes=tuple(shapes_of(inputs) for _, inputs in cases),
+        max_abs_difference=worst.absolute,
+        largest_output=worst.largest,
+        bytes=sum(file.stat().st_size for file in path.parent.iterdir()),
+    )

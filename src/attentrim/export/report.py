@@ -1,0 +1,48 @@
+"""What an export says about itself, and the error where it fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..errors import AttentrimError
+
+Inputs = dict[str, Tensor]
+Axes = dict[str, dict[int, str]]
+Shapes = dict[str, tuple[int, ...]]
+
+
+class ExportError(AttentrimError):
+    """A model that cannot be exported, or whose export does not answer like it."""
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written, and how it compared with the PyTorch model."""
+
+    path: str
+    model_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opset: int
+    dynamic_axes: Axes
+    """By input, as the file has them."""
+    traced_shapes: Shapes
+    checked_shapes: tuple[Shapes, ...]
+    """The inputs of each comparison: padded on the right, padded on the left, and one short row."""
+    max_abs_difference: float
+    """The worst of all comparisons, at positions that are not padding."""
+    largest_output: float
+    """The largest absolute value of the output that differed so."""
+    bytes: int
+    """Graph and weights."""
+
+
+def shapes_of(inputs: Inputs) -> Shapes:
+    return {name: tuple(value.shape) for name, value in inputs.items()}
+
+
+def name_of(model: Any) -> str:
+    return f"{type(model).__name__} ({model.config.model_type})"
