@@ -196,7 +196,7 @@ def test_a_model_with_other_classes_is_remarked_on(home, tmp_path, capsys):
         "calls its classes unacceptable, acceptable; they are taken for negative, positive" in capsys.readouterr().out
     )
     mnli = ("--task", "mnli", "--data_dir", write_copy("mnli", tmp_path / "mnli", rows=4))
-    distil = ("--teacher", tmp_path / "run", "--method_config", "distill_logits=1")
+    distil = ("--teacher", tmp_path / "run", "--distill_logits", 1)
     found = fails(capsys, "train", "--model", home / "tiny", *mnli, "--output_dir", tmp_path / "x", *distil, *FEW)
     assert "tells 2 classes apart; there are 3" in found
     (tmp_path / "mnli" / "dev_mismatched.tsv").unlink()

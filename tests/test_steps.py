@@ -187,6 +187,39 @@ def test_a_followed_step_starts_with_the_weights_of_the_last():
     assert torch.equal(session.judged, expected)
 
 
+@pytest.mark.parametrize(
+    "method", [HISP(rounds=2, dense_share=0.3), RandomHeads(dense_share=0.3)], ids=["hisp", "random"]
+)
+def test_methods_that_choose_agree_under_both_trainers_and_in_a_loop(method, tmp_path):
+    settings = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "weight_decay": 0.0, "max_steps": 12}
+    ours = tr.trainer(tmp_path / "a", method, **settings)
+    calibration = list(ours.session.calibration) if ours.session.calibration else None
+    fed = []
+    ours.model.register_forward_pre_hook(
+        lambda module, args, kwargs: fed.append(kwargs) if module.training else None, with_kwargs=True
+    )
+    ours.train()
+    assert len(fed) == 12
+
+    model = tr.classifier()
+    session = method.attach(model, seed=42, calibration=calibration)
+    tr.trainer(tmp_path / "b", None, model, cls=tf.Trainer, callbacks=[session.callback()], **settings).train()
+    assert tr.same(tr.weights(ours.model), tr.weights(model))
+    assert session.history.events == ours.session.history.events
+
+    model = tr.classifier()
+    session = method.attach(model, steps=12, seed=42, calibration=calibration)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    session.follow(optimizer)
+    for batch in fed:
+        model.train()(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    session.finish()
+    assert session.plan() == ours.plan()
+    assert session.history.events == ours.session.history.events
+
+
 def test_gates_of_passes_over_data_hold_for_the_model_and_its_parts_and_are_taken_back():
     model, session, _ = attached(RandomHeads(target_sparsity=0.25))
     session.start_step()

@@ -12,7 +12,7 @@ import zoo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attentrim import Control, UniformSites, trim
+from attentrim import Control, Distillation, UniformSites, trim
 from attentrim.errors import MethodError, TrainingError, UnsupportedModelError
 from attentrim.methods.progressive import SitePruning
 
@@ -23,11 +23,13 @@ METHODS = {
     "greedy": UniformSites(count=2, order="greedy"),
     "max_drop": UniformSites(max_drop=0.5),
     "dense first": UniformSites(count=2, dense_share=0.4, ramp_share=0.8),
-    "distilled": UniformSites(count=2, dense_share=0.3, distill_logits=1.0, distill_hidden=1.0),
+    "distilled": UniformSites(count=2, dense_share=0.3),
 }
 
 
 def trainer_with(directory, method, seed=0, **more):
+    if method is METHODS["distilled"]:
+        more["distillation"] = Distillation(logits=1.0, hidden=1.0)
     return tr.trainer(directory, method, tr.classifier(seed, **DROPOUT), **more)
 
 
