@@ -27,7 +27,7 @@ def assert_close(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> N
 def assert_apart(actual: Tensor, other: Tensor) -> None:
     """Different by far more than rounding."""
     actual, other = actual.detach(), other.detach()
-    assert float((actual - other).abs().max()) > 1e-3 * float(other.abs().max())
+    assert float((actual - other).abs().max()) > 1e-4 * float(other.abs().max())
 
 
 def assert_same_weights(first: Any, second: Any) -> None:
