@@ -126,8 +126,8 @@ def test_the_generator_learns_under_every_head(name, head):
         before = [parameter.detach().clone() for parameter in fresh.networks.parameters()]
         fresh.detach()
         session = play(model, batch_for(name, head), window=2, **settings)
-        assert set(session.rates) == set(session.sites)
-        assert all(0 < rate < 1 for rate in session.rates.values())
+        assert set(session.records.rates) == set(session.sites)
+        assert all(0 < rate < 1 for rate in session.records.rates.values())
         after = list(session.networks.parameters())
         assert all(parameter.isfinite().all() for parameter in after)
         assert any(not torch.equal(first, second) for first, second in zip(before, after, strict=True))
@@ -144,7 +144,7 @@ def test_a_generator_with_its_own_embedding(name):
             play(model, batch_for(name, head), preset="v1", window=2)
         return
     session = play(model, batch_for(name, head), preset="v1", window=2)
-    assert all(0 < rate < 1 for rate in session.rates.values())
+    assert all(0 < rate < 1 for rate in session.records.rates.values())
 
 
 PARALLEL = """

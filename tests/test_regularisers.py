@@ -148,16 +148,16 @@ def test_skipped_layers_pass_their_input_on(name, no_grad):
     plain = zoo.output(name, model, batch)
     seen = {}
     with Control(model) as control:
-        for site in control.sites:
-            control.set("layers", site.index, torch.tensor(0.0))
+        layers = control.places["layers"]
+        for layer in layers:
+            control.set("layers", layer.index, torch.tensor(0.0))
         assert torch.equal(zoo.output(name, model, batch), plain)
         hooks = []
-        for site in control.sites:
-            control.set("layers", site.index, torch.tensor(1.0))
-            block = model.get_submodule(site.block)
+        for layer in layers:
+            control.set("layers", layer.index, torch.tensor(1.0))
             hooks.append(
-                block.register_forward_hook(
-                    lambda _, args, kwargs, out, key=site.index: seen.update(
+                layer.module.register_forward_hook(
+                    lambda _, args, kwargs, out, key=layer.index: seen.update(
                         {key: (args[0] if args else kwargs["hidden_states"], out)}
                     ),
                     with_kwargs=True,
@@ -166,23 +166,42 @@ def test_skipped_layers_pass_their_input_on(name, no_grad):
         zoo.output(name, model, batch)
         for hook in hooks:
             hook.remove()
-    assert len(seen) == len(find_sites(model))
+    assert len(seen) == len(layers)
     for before, after in seen.values():
         assert torch.equal(after if isinstance(after, torch.Tensor) else after[0], before)
     assert torch.equal(zoo.output(name, model, batch), plain)
 
 
-@pytest.mark.parametrize(("method", "what"), [(LayerDrop(p=0.3), "skip"), (AttentionLayerDrop(p=0.3), "uniform")])
-def test_sites_are_dropped_at_their_rate(method, what):
+class Settings:
+    """What a session sets through its control, by kind and place, as of the last forward."""
+
+    def __init__(self, session):
+        self.found = {}
+        inner, clear = session.control.set, session.control.clear
+
+        def noting(kind, place, value=True):
+            self.found[kind, place] = value
+            inner(kind, place, value)
+
+        def clearing():
+            self.found.clear()
+            clear()
+
+        session.control.set, session.control.clear = noting, clearing
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"), [(LayerDrop(p=0.3), "layers"), (AttentionLayerDrop(p=0.3), "uniform")], ids=["layers", "sites"]
+)
+def test_layers_and_sites_are_dropped_at_their_rate(method, kind):
     session = method.attach(tr.classifier())
+    settings = Settings(session)
     torch.manual_seed(0)
     total = 0.0
     for _ in range(1000):
         session.before_forward(training=True)
-        if what == "skip":
-            total += sum(float(block.skip) for block in session.control._skips.values())
-        else:
-            total += sum(float(state.uniform) for state in session.control._states.values())
+        assert list(settings.found) == [(kind, 0), (kind, 1)]
+        total += sum(float(value) for value in settings.found.values())
     assert total / 2000 == pytest.approx(0.3, abs=0.04)
 
 
@@ -207,18 +226,18 @@ def test_drophead_keeps_the_sum_and_follows_its_v():
     assert chances == pytest.approx([0.4, 0.2, 0.0, 0.2, 0.4])
     session.steps_done = 0
     torch.manual_seed(0)
-    dropped = 0
+    settings, dropped = Settings(session), 0
     for _ in range(500):
         session.before_forward(training=True)
-        for state in session.control._states.values():
-            gates = state.gates
+        assert list(settings.found) == [("heads", 0), ("heads", 1)]
+        for gates in settings.found.values():
             kept = int((gates > 0).sum())
             dropped += 4 - kept
             assert float(gates.sum()) == pytest.approx(4.0 if kept else 0.0)
     assert dropped / 4000 == pytest.approx(0.4, abs=0.03)
     session.steps_done = 50
     session.before_forward(training=True)
-    assert all(state.gates is None for state in session.control._states.values())
+    assert not settings.found
 
 
 def test_curves():

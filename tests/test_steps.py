@@ -359,8 +359,8 @@ def test_plans_say_why():
     plan = RandomHeads().search(tr.classifier(), seed=3)
     assert plan.made_by == {
         "method": "random-heads",
-        "settings": {"target_sparsity": 0.5, "dense_share": None},
+        "settings": {"target_sparsity": 0.5, "dense_share": None, "prune": "heads", "share_of": None},
         "seed": 3,
         "step": 0,
-        "reason": "Removed are the 50% of all heads that were chosen at random.",
+        "reason": "Removed are 50% of all heads: those that were chosen at random.",
     }

@@ -335,7 +335,7 @@ def test_models_without_sites_are_refused(tmp_path):
     with pytest.raises(UnsupportedModelError, match="Unknown model type 'resnet'"):
         tr.trainer(tmp_path, AutoAttention(), tf.ResNetForImageClassification(config))
     headless = trim(tr.classifier(), attentrim.Plan.of(tr.classifier(), heads={0: range(4)}, uniform=[1]))
-    with pytest.raises(UnsupportedModelError, match="no attention heads left"):
+    with pytest.raises(UnsupportedModelError, match="no heads left to choose from"):
         AutoAttention().attach(headless)
     assert Control(tr.classifier())  # the refusal left nothing attached
 

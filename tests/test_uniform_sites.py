@@ -394,7 +394,7 @@ def test_a_loop_that_starts_no_step_is_told():
 
 def test_a_model_without_attention_is_refused():
     model = tr.classifier()
-    bare = trim(model, UniformSites(count=2).attach(model).planned({}, uniform=(0, 1)))
+    bare = trim(model, UniformSites(count=2).attach(model).planned({"uniform": (0, 1)}))
     with pytest.raises(UnsupportedModelError, match="no attention left to prune"):
         UniformSites().attach(bare)
 

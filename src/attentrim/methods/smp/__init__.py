@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...options import AT_LEAST_ONE, POSITIVE, Rule, option
+from ...options import AT_LEAST_ONE, POSITIVE, SHARE, Rule, option
 from ..base import METHODS, DataNeeds, ScoringMethod
 
 __all__ = ["SMP"]
@@ -25,6 +25,7 @@ class SMP(ScoringMethod):
     )
     paper: ClassVar[str] = "Zhang et al. 2021, Know What You Don't Need: Single-Shot Meta-Pruning for Attention Heads"
 
+    target_sparsity: float = option(0.5, "remove just this share of all heads", SHARE)
     search_steps: int = option(300, "steps to train the scorer for (the paper: 6000)", AT_LEAST_ONE)
     search_lr: float = option(2e-2, "learning rate of the scorer", POSITIVE)
     map_length: int = option(32, "attention maps are cut or filled up to this length (the paper: 128)", POWER_OF_TWO)
