@@ -20,6 +20,7 @@ from attentrim.errors import AttentrimError
 from attentrim.methods import METHODS
 from attentrim.plugins import PlugIns
 from attentrim.registry import PlugInWarning, Registry
+from attentrim.tasks import Task
 
 PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "plug-ins.md"
 GROUP = "attentrim.things"
@@ -237,7 +238,8 @@ def test_a_plug_in_adds_a_kind_of_structure(site):
     shown = subprocess.run([sys.executable, "-c", script], env=environment(site), capture_output=True, text=True)
     assert shown.stdout.splitlines() == [
         "features ['features', 'heads', 'layers', 'neurons', 'uniform']",
-        "The kind of structure 'wrong' of one (one:WRONG) is not an attentrim.structures.Structure.",
+        "The kind of structure 'wrong' of one (one:WRONG) is not an object of a subclass of "
+        "attentrim.structures.Structure.",
     ], shown.stderr
 
 
@@ -360,3 +362,10 @@ def test_compare_knows_plug_ins_in_its_worker_processes(published, home, complai
     assert {entry["name"] for entry in found["summary"]} == {"dense", "top-heads"}
     (run,) = [run for run in found["runs"] if run["name"] == "top-heads"]
     assert run["heads_kept"] == [4, 0]
+
+
+def test_a_task_of_another_kind_is_refused_where_it_is_made():
+    with pytest.raises(
+        AttentrimError, match=r"The kind of the task 'mine' must be one of KINDS\. Got 'classification'"
+    ):
+        Task("mine", "", "classification", ("accuracy",))

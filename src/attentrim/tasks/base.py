@@ -77,6 +77,10 @@ class Task:
     files_names: bool = False
     """Whether a submission names the classes; else their numbers are filed."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, Kind):
+            raise TaskError(f"The kind of the task {self.name!r} must be one of KINDS. Got {self.kind!r} instead.")
+
     @property
     def metric(self) -> str:
         return self.metrics[0]
