@@ -2,8 +2,8 @@
 
     python benchmarks/step_cost_loop.py --device cuda --bf16 --shape base --batch 32 --length 128
 
-Between two processes the same step differs by up to 6% on a GPU, as each has its own cores; here both sides share them.
-A Trainer's own work is the same on both sides and left out, so the ratio is, if anything, larger than under a Trainer.
+Between two processes the same step differs by up to 6% on a GPU, as each has its own cores; here both share them. A
+Trainer's own work is the same on both sides and left out, so the ratio is, if anything, larger than under a Trainer.
 """
 
 from __future__ import annotations

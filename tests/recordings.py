@@ -8,14 +8,16 @@ import numpy
 import yaml
 from safetensors.numpy import save_file
 
-from attentrim.plan import Plan, SiteShape
+from attentrim.plan import Plan
+from attentrim.sites import SiteShape
 
 WORDS = ["[CLS]", "the", "keys", "to", "the", "cabinet", "are", "here", ".", "[SEP]"]
 
 
 def plan_of(sites=2, heads=3, removed=None, uniform=(), made_by=None):
-    shapes = tuple(SiteShape(f"encoder.layer.{index}.attention", heads, heads, 4) for index in range(sites))
-    return Plan("bert", shapes, removed or {}, uniform, made_by or {"method": "autoattention"})
+    shapes = tuple(SiteShape(f"encoder.layer.{index}.attention", heads, 4) for index in range(sites))
+    gone = {"heads": removed or {}, "uniform": dict.fromkeys(uniform, ())}
+    return Plan("bert", {"sites": shapes}, gone, made_by or {"method": "autoattention"})
 
 
 def history_of(steps, sites=2, heads=3, closed=None):

@@ -44,8 +44,8 @@ def test_saving_a_trimmed_model_writes_a_card(tmp_path):
     assert card.data.tags == ["attentrim"]
     assert card.data.library_name == "transformers"
     text = flat(tmp_path / "small")
-    assert "2 of 8 attention heads are removed, 1 of 2 sites have uniform attention" in text
-    assert "| 0 | `encoder.layer.0.attention.self` | 2 of 4 | 1, 2 |" in text
+    assert "Removed: 2 of 8 attention heads, the attention pattern of 1 of 2 sites (uniform now)" in text
+    assert "| 0 | `encoder.layer.0` | 2 of 4 | 32 of 32 |" in text
     assert "| 1 | `encoder.layer.1.attention.self` | uniform | none |" in text
     assert "import attentrim from transformers import BertModel" in text
 
@@ -65,7 +65,7 @@ model = transformers.AutoModel.from_pretrained({str(tmp_path / "small")!r})
 model.save_pretrained({str(tmp_path / "again")!r})
 """
     subprocess.run([sys.executable, "-c", code], check=True)
-    assert "attention heads are removed" in flat(tmp_path / "again")
+    assert "attention heads; " in flat(tmp_path / "again")
 
 
 def test_what_people_wrote_stays(tmp_path):
@@ -81,9 +81,9 @@ def test_what_people_wrote_stays(tmp_path):
     assert mine in text
     assert card.data.tags == ["attentrim", "mine"]
     assert card.data.to_dict()["co2"] == 3
-    assert "1 of 8 attention heads are removed" in flat(tmp_path)
+    assert "Removed: 1 of 8 attention heads" in flat(tmp_path)
     assert "2 of 8" not in text
-    assert text.count("<!-- attentrim: heads -->") == text.count("## Heads kept by layer") == 1
+    assert text.count("<!-- attentrim: heads -->") == text.count("## What is left, by layer") == 1
 
 
 def test_a_card_of_someone_elses_keeps_its_title(tmp_path):
@@ -92,7 +92,7 @@ def test_a_card_of_someone_elses_keeps_its_title(tmp_path):
     text = (tmp_path / CARD).read_text()
     assert text.count("\n# ") == 1
     assert "# Their model\n\nTheir words." in text
-    assert "attention heads are removed" in text
+    assert "attention heads; " in text
     assert card_of(tmp_path).data.license == "mit"
 
 
@@ -120,10 +120,10 @@ def test_marks_that_are_quoted_or_broken_cost_no_text(tmp_path):
     for removed in ([1], [1, 2]):
         trimmed(heads={0: removed}).save_pretrained(tmp_path)
         text = (tmp_path / CARD).read_text()
-        assert text.count("## Heads kept by layer") == 1
+        assert text.count("## What is left, by layer") == 1
         assert [line for line in MARKS.splitlines() if line not in text.splitlines()] == []
         assert "an example" in text
-    assert "2 of 8 attention heads are removed" in text
+    assert "Removed: 2 of 8 attention heads" in text
 
 
 def test_a_header_keeps_comments_other_keys_and_results_of_others(tmp_path):
@@ -267,7 +267,7 @@ def test_the_trim_command_writes_one_and_carries_the_licence(home, tmp_path, cap
         assert run("trim", "--model", base, "--heads", "0:1", "--output_dir", tmp_path / name, *more) == 0
         data = card_of(tmp_path / name).data
         assert (data.license, data.base_model) == ("apache-2.0", "google/bert")
-    assert "method by hand. 1 of 8 attention heads are removed" in flat(tmp_path / "small")
+    assert "method by hand. Removed: 1 of 8 attention heads" in flat(tmp_path / "small")
     assert "import attentrim" in flat(tmp_path / "small")
     assert "import attentrim" not in flat(tmp_path / "stock")
 

@@ -54,7 +54,7 @@ def test_show(model_dir, capsys):
 def test_show_prints_a_table(model_dir, capsys):
     assert run("show", "--model", model_dir) == 0
     printed = capsys.readouterr().out
-    assert "encoder.layer.1.attention.self" in printed
+    assert "encoder.layer.1" in printed
     assert "4 of 4" in printed
     assert "23,320 parameters" in printed
 

@@ -73,7 +73,7 @@ def test_attendout_prunes_records_and_says_what_it_was_rewarded_on(home, tmp_pat
     assert result["value"] == pytest.approx(result["masked_value"], abs=1e-6)
     assert set(result["alternatives"]) == {"generator_masks"}
     assert evaluate(capsys, home, tmp_path / "run")["value"] == pytest.approx(result["value"], abs=1e-6)
-    assert "1 of 2 sites have uniform attention" in " ".join((tmp_path / "run" / "README.md").read_text().split())
+    assert "the attention pattern of 1 of 2 sites (uniform now)" in " ".join((tmp_path / "run" / "README.md").read_text().split())
     lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert all(len(line["drop_rates"]) == 2 for line in lines if line["step"] >= 3 and "loss" in line)
     assert any("plain_matthews" in line for line in lines)
@@ -107,7 +107,7 @@ def test_what_a_run_leaves(home, tmp_path, capsys):
         assert before.shape == after.shape == (4, len(tokens[0]), len(tokens[0]))
         torch.testing.assert_close(before.float().sum(-1), torch.ones(before.shape[:2]), atol=1e-2, rtol=0)
     card = (directory / "README.md").read_text()
-    assert "4 of 8 attention heads are removed" in card
+    assert "Removed: 4 of 8 attention heads" in card
     assert (directory / "tokenizer.json").is_file()
 
 
@@ -321,7 +321,7 @@ BAD = [
     (["--distill_logits", "1", "--distill_noise", "10"], "must be in [0, 1). Got 10 instead. Did you mean 0.1?"),
     (["--teacher", "x"], "--teacher is for distillation"),
     (["surplus"], "Unexpected argument 'surplus'"),
-    (["--method_config", "target_sparsity=0.5", "dense_share=0.95"], "No step is left to choose heads in"),
+    (["--method_config", "target_sparsity=0.5", "dense_share=0.95"], "No step is left to choose in"),
     (["--method_config", "penalty=9", "--logging_steps", "1"], "Every gate of the model was closed"),
     (["--learning_rate", "1e30"], "The loss is nan"),
     (["--resume_from_checkpoint", "nowhere"], "nowhere"),

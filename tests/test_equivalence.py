@@ -109,6 +109,7 @@ def test_attaching_and_detaching_leaves_no_trace(name, attn, no_grad):
     with Control(model) as control:
         assert torch.equal(zoo.output(name, model, batch), before)
         control.set("uniform", 0)
+        control.set("heads", 0, torch.zeros(control.sites[0].groups))
         assert_apart(zoo.output(name, model, batch), before)
     assert torch.equal(zoo.output(name, model, batch), before)
     assert {path: set(vars(module)) for path, module in model.named_modules()} == attributes

@@ -10,8 +10,9 @@ from recordings import WORDS, history_of, plan_of, write_run
 from safetensors.numpy import load_file
 
 from attentrim.errors import AttentrimError
-from attentrim.plan import Plan, SiteShape
+from attentrim.plan import Plan
 from attentrim.runs.reader import Recorded
+from attentrim.sites import SiteShape
 
 
 def test_gates_curves_and_events(tmp_path):
@@ -43,7 +44,7 @@ def test_a_run_that_started_from_a_trimmed_model_is_told_in_the_full_numbering(t
 
 
 def test_a_gate_of_grouped_keys_stands_for_all_heads_of_its_group(tmp_path):
-    plan = Plan("llama", (SiteShape("layers.0.self_attn", 4, 2, 8),), {0: (2, 3)})
+    plan = Plan("llama", {"sites": (SiteShape("layers.0.self_attn", 4, 8, 2),)}, {"heads": {0: (2, 3)}})
     lines = [
         {"step": 0, "epoch": 0, "heads": [[0, 1, 2, 3]], "gates": [[1, 1]], "gate_parameters": [[0.5, 0.4]]},
         {"step": 3, "epoch": 1, "gates": [[1, 0]], "gate_parameters": [[0.5, -0.1]], "closed": [[3, 0, 1]]},

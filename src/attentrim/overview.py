@@ -24,6 +24,8 @@ class SiteSummary:
     index: int
     path: str
     heads: int
+    heads_before: int
+    """Of the full model."""
     groups: int
     head_size: int
     uniform: bool
@@ -115,14 +117,23 @@ def summary(model: Any, length: int = 128) -> Summary:
     sizes = cost(inner, batch=1, length=length)
     before = full_size(inner) if stored else {"flops": sizes.flops, "length": sizes.length}
     known = before.get("flops") if before.get("length") == sizes.length else None
+    sites = find_sites(inner)
+    full = [shape for shape, final in zip(plan.shapes["sites"], plan.final("sites"), strict=True) if final]
     return Summary(
         type(inner).__name__,
         inner.config.model_type,
         tuple(
             SiteSummary(
-                site.index, site.path, site.heads, site.groups, site.head_size, site.uniform, attention_kind(site)
+                site.index,
+                site.path,
+                site.heads,
+                shape.heads,
+                site.groups,
+                site.head_size,
+                site.uniform,
+                attention_kind(site),
             )
-            for site in find_sites(inner)
+            for site, shape in zip(sites, full, strict=True)
         ),
         breakdown(plan),
         plan.facts(),

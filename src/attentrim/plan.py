@@ -32,6 +32,8 @@ class Plan:
     """How the plan came about: method, settings, seed. Free form; not compared."""
 
     def __post_init__(self) -> None:
+        ordered = {kind.places: self.shapes[kind.places] for kind in kinds() if kind.places in self.shapes}
+        object.__setattr__(self, "shapes", ordered)
         found = {kind.name: _checked(kind, self.shapes, self.removed.get(kind.name, {})) for kind in kinds()}
         for name in self.removed.keys() - found.keys():
             raise PlanError(f"There is no kind of structure {name!r}: there are {', '.join(found)}.")

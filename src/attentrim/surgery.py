@@ -47,6 +47,8 @@ def portable(model: Model, plan: Plan) -> Model:
     if stored_plan(unwrap(model)):
         raise PlanError("This model is trimmed already. Make a portable model from the full one.")
     plan = _fitted(model, plan)
+    for kind in kinds():
+        kind.refuse_portable(unwrap(model), plan.removed_of(kind.name))
     stock = _copy(model)
     with torch.no_grad():
         rest = _whole_places_first(stock, plan)

@@ -107,6 +107,7 @@ def parse(kind: str, items: list[str], within: bool) -> Any:
                 raise PlanError(f"{item!r}")
             found[int(place)] = from_text(units, MOST)
     except PlanError:
-        shape = "PLACE:NUMBERS, each place once, such as 0:1,5 or 0:0-511" if within else "numbers such as 10,11"
+        named, _ = FLAGS.get(kind, ("PLACE:NUMBERS" if within else "NUMBERS", ""))
+        shape = f"{named}, each {named.partition(':')[0].lower()} once, such as 0:1,5 or 0:0-511" if within else named
         raise AttentrimError(f"--{kind} takes {shape}. Got {' '.join(items)!r}.") from None
     return found

@@ -34,7 +34,7 @@ class GateSession(Session):
         except MethodError:
             self.detach()
             raise
-        self.weights = self.units.weights(method.measure)
+        self.weights = self.units.weights(method.measure, self.device)
         """What each unit weighs; None: all the same."""
         self._overrides: list[Tensor | None] = []
         if not self.units.count:

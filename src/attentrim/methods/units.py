@@ -40,7 +40,7 @@ class Units:
         """The places that hold them."""
         return [place for _, place in self.places]
 
-    def weights(self, measure: str | None) -> Tensor | None:
+    def weights(self, measure: str | None, device: torch.device) -> Tensor | None:
         """What each unit weighs, a unit of the first kind being 1 on average; None: all weigh the same."""
         if measure is None:
             return None
@@ -48,7 +48,7 @@ class Units:
         costs = [kind.cost(place, LENGTH)[column] for kind, place in self.places]
         flat = torch.tensor(costs, dtype=torch.float32).repeat_interleave(torch.tensor(self.sizes))
         first = sum(size for (kind, _), size in zip(self.places, self.sizes, strict=True) if kind is self.kinds[0])
-        return flat / flat[:first].mean()
+        return (flat / flat[:first].mean()).to(device)
 
     def locate(self, gate: int) -> tuple[int, int]:
         """(place, gate within the place)"""

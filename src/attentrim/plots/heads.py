@@ -89,7 +89,7 @@ def kept_by_seeds(runs: Sequence[Run | Plan], ax: Axes | None = None) -> Axes:
             sum(head in plan.kept("heads", index) and index not in plan.uniform for plan in plans) / len(plans)
             for head in range(site.heads)
         ]
-        for index, site in enumerate(plans[0].sites)
+        for index, site in enumerate(plans[0].shapes["sites"])
     ]
     _draw(ax, [[share > 0 for share in row] for row in shares], shares, what="share that keeps it")
     return tidy(ax, "head", "site")

@@ -157,6 +157,10 @@ class Structure(ABC):
         """Parameters that no forward reads any more get no gradient: data parallelism must not wait for them."""
         return
 
+    def refuse_portable(self, model: Any, removed: Removed) -> None:
+        """Raise if stock classes cannot do without these units, nor silence them."""
+        return
+
     @abstractmethod
     def make_portable(self, model: Any, removed: Removed) -> None:
         """Remove units as far as stock classes allow, and write the rest into the weights."""

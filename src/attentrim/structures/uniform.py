@@ -62,7 +62,7 @@ class Uniform(Structure):
             if sites[index].heads:  # without heads there is nothing to spread evenly
                 _fold(sites[index])
 
-    def make_portable(self, model: Any, removed: Removed) -> None:
+    def refuse_portable(self, model: Any, removed: Removed) -> None:
         sites = find_sites(model)
         for index in removed:
             if sites[index].layout.shared_bias:
@@ -71,6 +71,9 @@ class Uniform(Structure):
                     "model: a position bias shared by all sites enters its scores. Use trim, or a plan without "
                     "uniform sites."
                 )
+
+    def make_portable(self, model: Any, removed: Removed) -> None:
+        sites = find_sites(model)
         for index in removed:
             _flatten_scores(sites[index])
 
