@@ -73,7 +73,9 @@ def test_attendout_prunes_records_and_says_what_it_was_rewarded_on(home, tmp_pat
     assert result["value"] == pytest.approx(result["masked_value"], abs=1e-6)
     assert set(result["alternatives"]) == {"generator_masks"}
     assert evaluate(capsys, home, tmp_path / "run")["value"] == pytest.approx(result["value"], abs=1e-6)
-    assert "the attention pattern of 1 of 2 sites (uniform now)" in " ".join((tmp_path / "run" / "README.md").read_text().split())
+    assert "the attention pattern of 1 of 2 sites (uniform now)" in " ".join(
+        (tmp_path / "run" / "README.md").read_text().split()
+    )
     lines = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert all(len(line["drop_rates"]) == 2 for line in lines if line["step"] >= 3 and "loss" in line)
     assert any("plain_matthews" in line for line in lines)

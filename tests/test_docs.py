@@ -124,5 +124,6 @@ def test_readme_shows_real_numbers():
     with torch.device("meta"):
         model = tf.BertForSequenceClassification(tf.BertConfig())
     before, after = plan_cost(model, Plan.of(model, heads={site: range(6) for site in range(12)}))
-    printed = f"{before.heads} -> {after.heads} heads, {before.parameters:,} -> {after.parameters:,} parameters"
+    heads = f"{before.units['heads']} -> {after.units['heads']} heads"
+    printed = f"{heads}, {before.parameters:,} -> {after.parameters:,} parameters"
     assert f"`{printed}`" in (ROOT / "README.md").read_text()
