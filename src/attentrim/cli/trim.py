@@ -108,6 +108,8 @@ def parse(kind: str, items: list[str], within: bool) -> Any:
             found[int(place)] = from_text(units, MOST)
     except PlanError:
         named, _ = FLAGS.get(kind, ("PLACE:NUMBERS" if within else "NUMBERS", ""))
-        shape = f"{named}, each {named.partition(':')[0].lower()} once, such as 0:1,5 or 0:0-511" if within else named
+        shape = f"{named}, such as 10,11"
+        if within:
+            shape = f"{named}, each {named.partition(':')[0].lower()} once, such as 0:1,5 or 0:0-511"
         raise AttentrimError(f"--{kind} takes {shape}. Got {' '.join(items)!r}.") from None
     return found
