@@ -46,7 +46,7 @@ def test_saving_a_trimmed_model_writes_a_card(tmp_path):
     text = flat(tmp_path / "small")
     assert "Removed: 2 of 8 attention heads, the attention pattern of 1 of 2 sites (uniform now)" in text
     assert "| 0 | `encoder.layer.0` | 2 of 4 | 32 of 32 |" in text
-    assert "| 1 | `encoder.layer.1.attention.self` | uniform | none |" in text
+    assert "| 1 | `encoder.layer.1` | uniform | 32 of 32 |" in text
     assert "import attentrim from transformers import BertModel" in text
 
 

@@ -25,7 +25,7 @@ from attentrim.cli import build_parser
 from attentrim.cli.compare import experiment_of as experiment_of_flags
 from attentrim.compare.runs import runs_of
 from attentrim.methods import METHODS
-from attentrim.methods.base import HeadMethod
+from attentrim.methods.base import GateMethod
 from attentrim.runs.files import read_config
 from attentrim.runs.settings import DATA_SETTINGS, RUN_SETTINGS, read_method
 from attentrim.runs.training import training_arguments
@@ -188,7 +188,7 @@ def test_rows_are_matched_with_their_baseline(name):
     targets = {
         entry.settings["method_config"].get("target_sparsity")
         for entry in entries.values()
-        if entry.settings["method"] in METHODS and issubclass(METHODS[entry.settings["method"]], HeadMethod)
+        if entry.settings["method"] in METHODS and issubclass(METHODS[entry.settings["method"]], GateMethod)
     }
     assert len(targets - {0}) < 2 or "sweep" in config_of(name), "what removes heads removes as many; 0 is none"
 

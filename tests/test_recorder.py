@@ -84,7 +84,7 @@ def test_the_full_shape_can_be_kept(home, tmp_path):
     assert (metrics["trimmed"], metrics["sparsity"]) == (False, 0.25)
     assert metrics["value"] == pytest.approx(metrics["masked_value"], abs=1e-6)
     assert not (tmp_path / "run" / "bench.json").exists()
-    assert "are to be removed (plan.json)" in " ".join((tmp_path / "run" / "README.md").read_text().split())
+    assert "To be removed (plan.json)" in " ".join((tmp_path / "run" / "README.md").read_text().split())
 
 
 def test_changed_arguments_are_told_and_the_others_are_not():

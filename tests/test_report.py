@@ -467,10 +467,8 @@ def test_what_was_removed_before_the_run_is_not_the_runs_work(tmp_path):
     plan = plan_of(3, removed={0: [1]}, uniform=(1,))
     run = write_run(tmp_path / "run", plan=plan, history=history, sentences=[], metrics={"method": "none"})
     page = comparison(tmp_path, run)
-    assert (
-        "1 of 9 attention heads and the attention of 1 of 3 layers are gone from tiny, all from before this run."
-        in page
-    )
+    gone = "1 of 9 attention heads, the attention pattern of 1 of 3 sites (uniform now)"
+    assert f"{gone}: gone from tiny, all of it before this run." in page
     assert "uniform (before this run)" in page
     assert "none (before this run: 1)" in page
 
@@ -480,7 +478,7 @@ def test_a_plain_run_keeps_everything(tmp_path):
     (run / "checkpoint-5").mkdir()
     plan_of(removed={0: [0]}).save(run / "checkpoint-5" / "plan.json")
     page = comparison(tmp_path, run)
-    assert "tiny keeps all of its attention." in page
+    assert "Nothing was removed from tiny." in page
     assert "6 of 6 none removed" in page
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError
-from ..plan import Plan
 from ..runs.reader import Gates, Recorded, as_run
 from .style import BLUE, ORANGE, axes, below, diverging, ink, nothing, tidy, whole_ticks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from ..plan import Plan
 
 Run = str | Path | Recorded
 SNAPSHOTS = 3
@@ -25,7 +26,7 @@ def head_map(run: Run | Plan, ax: Axes | None = None, *, step: int | None = None
     at `step` (the last recorded one up to it).
     """
     plan: Plan | None
-    if isinstance(run, Plan):
+    if not isinstance(run, str | Path | Recorded):
         plan, gates = run, None
     else:
         run = as_run(run)
@@ -77,7 +78,7 @@ def head_map_over_training(run: Run, ax: Axes | None = None, *, steps: Sequence[
 
 def kept_by_seeds(runs: Sequence[Run | Plan], ax: Axes | None = None) -> Axes:
     """Of several runs with one model, the share that keeps each head; heads that none keeps are crossed out."""
-    found = [run if isinstance(run, Plan) else as_run(run).plan for run in runs]
+    found = [as_run(run).plan if isinstance(run, str | Path | Recorded) else run for run in runs]
     plans = [plan for plan in found if plan is not None]
     if not plans:
         raise nothing("plans", "what was given")

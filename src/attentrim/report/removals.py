@@ -107,6 +107,8 @@ def removed_in_words(run: Recorded) -> str:
     gone = ", ".join(run.plan.describe())
     how = "gone from" if run.metrics.get("trimmed") else "switched off in"
     earlier = ", a part of it before this run" if "then" in run.made_by else ""
+    if run.method == "none":
+        earlier = ", all of it before this run"
     return f"{gone[:1].upper()}{gone[1:]}: {how} {run.model}{earlier}."
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...plan import Plan
+if TYPE_CHECKING:
+    from ...plan import Plan
+
 
 HISTORY, METRICS, CONFIG, ATTENTION, CARD, PLAN, BENCH = (
     "history.jsonl",
@@ -71,6 +73,8 @@ def object_of(text: str) -> dict[str, Any]:
 
 
 def plan_of(text: str) -> Plan:
+    from ...plan import Plan
+
     return Plan.from_dict(json.loads(text), source="it")
 
 

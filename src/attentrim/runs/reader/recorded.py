@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import AttentrimError, PlanError
-from ...plan import Plan
 from .attention import Sentence, attention_changed, read_sentences
 from .files import (
     ATTENTION,
@@ -27,6 +26,9 @@ from .files import (
     plan_of,
 )
 from .gates import Events, Gates, Layout, first, gate_events, gates_over_training, mismatch
+
+if TYPE_CHECKING:
+    from ...plan import Plan
 
 
 @dataclass
@@ -79,6 +81,8 @@ class Recorded:
         """Of a run that was stopped: the plan at its last checkpoint, if it is in the full model's numbering."""
         found = sorted(self.path.glob(f"checkpoint-*/{PLAN}"), key=lambda file: _number(file.parent.name))
         try:
+            from ...plan import Plan
+
             plan = Plan.load(found[-1]) if found else None
         except PlanError:
             return None
