@@ -12,20 +12,13 @@ from .experiment import Experiment
 from .runs import Outcome
 
 VERSION = 1
-LEFT_OUT = (
-    "before",
-    "head_trained",
-    "measured_with",
-    "method",
-    "metric",
-    "model",
-    "output_dir",
-    "remarks",
-    "seed",
-    "task",
-    "trimmed",
+KEPT = (
+    *("value", "metrics", "examples"),
+    *("sparsity", "heads_total", "heads_kept", "uniform_sites", "neurons_kept", "layers_removed", "removed"),
+    *("parameters", "flops_ratio", "train_seconds", "train_loss", "peak_memory_bytes"),
+    *("masked_value", "alternatives", "last"),
 )
-"""Of what a run writes into metrics.json: what its settings say, or all runs have in common."""
+"""Of what a run writes into metrics.json."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +97,7 @@ def as_json(
             "name": outcome.run.entry.name,
             "seed": outcome.run.seed,
             "error": outcome.error,
-            **{key: value for key, value in outcome.result.items() if key not in LEFT_OUT},
+            **{key: outcome.result[key] for key in KEPT if key in outcome.result},
             "settings": dict(outcome.run.settings),
         }
         for outcome in outcomes
