@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers as tf
 import zoo
+from close import assert_close
 from safetensors.torch import load_file, save_file
 
 from attentrim import Control, Plan, find_sites, portable, trim
@@ -81,17 +82,30 @@ def test_gradients_of_neuron_gates_are_those_of_finite_differences(name):
         assert float(gates.grad[neuron]) == pytest.approx(slope, rel=2e-2, abs=1e-3)
 
 
-def test_all_gates_at_once_are_the_gates_one_by_one(no_grad):
-    model, batch = zoo.build("bert"), zoo.inputs("bert")
-    gates = torch.rand(64, generator=torch.Generator().manual_seed(0))
-    with Control(model) as control:
-        control.set_all("neurons", gates)
-        together = zoo.output("bert", model, batch)
-        again = zoo.output("bert", model, batch)
-        for block, part in enumerate(gates.split(32)):
-            control.set("neurons", block, part)
-        assert torch.equal(zoo.output("bert", model, batch), together)
-    assert torch.equal(together, again)
+@pytest.mark.parametrize(
+    ("name", "kind", "gates"), [("bert", "neurons", 64), ("bert", "heads", 8), ("llama", "heads", 4)]
+)
+def test_all_gates_at_once_are_the_gates_one_by_one(name, kind, gates):
+    """Values and gradients: the gates of all places are spread over their features in one tensor."""
+    model, batch = zoo.build(name), zoo.inputs(name)
+
+    def run(place_gates):
+        values = torch.rand(gates, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        with Control(model) as control:
+            place_gates(control, values)
+            result = zoo.output(name, model, batch)
+            result.square().sum().backward()
+        return result.detach(), values.grad
+
+    def one_by_one(control, values):
+        for place, part in enumerate(values.split(gates // 2)):
+            control.set(kind, place, part)
+
+    together, gradient = run(lambda control, values: control.set_all(kind, values))
+    apart, gradient_apart = run(one_by_one)
+    assert torch.equal(together, apart)
+    assert gradient.count_nonzero() == gates
+    assert_close(gradient, gradient_apart)
 
 
 def test_gates_are_converted_once_for_all_places(no_grad):

@@ -25,7 +25,7 @@ from .modes import evaluating
 from .plan import Plan
 from .sites import find_sites, unwrap
 from .structures import STRUCTURES, kinds, places_of
-from .structures.live import Hook, LiveGate, remove_hooks
+from .structures.live import Hook, LiveGate, remove_hooks, spread
 
 
 class Control:
@@ -93,11 +93,16 @@ class Control:
     def set_all(self, kind: str, gates: Tensor) -> None:
         """The gates of all places of a kind in one vector [units] or [batch, units], one place after the other.
 
-        They are converted to the dtype that the model computes in once for all places, not place by place.
+        What all places need (the dtype that the model computes in, one value per feature) is made at once.
         """
         held = self._gateable(kind)
-        dtype = held[0].dtype if held else None
-        parts = (gates if dtype is None else gates.to(dtype)).split([gate.units for gate in held], -1)
+        sizes = {gate.size for gate in held}
+        if len(sizes) == 1:
+            values, widths = spread(gates, sizes.pop()), [gate.units * gate.size for gate in held]
+            parts = values.to(held[0].dtype or values.dtype).split(widths, -1)
+        else:
+            units = gates.split([gate.units for gate in held], -1)
+            parts = tuple(spread(part, gate.size) for gate, part in zip(held, units, strict=True))
         for gate, part in zip(held, parts, strict=True):
             gate.put(part)
 

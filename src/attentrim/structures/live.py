@@ -62,13 +62,15 @@ class LiveGate(ABC):
 class FeatureGate(Hook, LiveGate):
     """Gates on the input features of a projection: one per run of `size` features, gradients flow into them.
 
-    The hook is there only once something was set: a place that nobody gates costs nothing.
+    The hook is there only once something was set: a place that nobody gates costs nothing. It multiplies and does no
+    more: in a training step on a GPU each further small operation, there and in its backward, is a launch.
     """
 
     def __init__(self, projection: nn.Module, units: int, size: int, where: str, noun: str) -> None:
         self.projection, self.units, self.size = projection, units, size
         self.where, self.noun = where, noun
         self.values: Tensor | None = None
+        """One factor per feature: [features] or [batch, features]."""
         self.dtype: torch.dtype | None = None
         """Of the features, as last seen."""
         self._hooked = False
@@ -86,10 +88,10 @@ class FeatureGate(Hook, LiveGate):
                 f"{self.where} has {self.units} {self.noun}: gates must be [{self.units}] or [batch, {self.units}]. "
                 f"Got {list(value.shape)} instead."
             )
-        self.put(value)
+        self.put(spread(value, self.size))
 
     def put(self, values: Tensor) -> None:
-        """As `set`, without looking."""
+        """One factor per feature: what `set` ends with."""
         self.values = values
         if not self._hooked:
             self.projection.register_forward_pre_hook(self)
@@ -101,31 +103,25 @@ class FeatureGate(Hook, LiveGate):
     def close(self, units: list[int]) -> None:
         gates = torch.ones(self.units, device=next(self.projection.parameters()).device)
         gates[units] = 0.0
-        self.put(gates)
+        self.put(spread(gates, self.size))
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...]) -> Any:
-        if self.values is None:
+        values, features = self.values, args[0]
+        if values is None:
             return None
         self.calls += 1
-        return (gated(args[0], self.remembered(args[0]), self.size), *args[1:])
-
-    def remembered(self, features: Tensor) -> Tensor:
-        """The gates in the dtype of the features, which is noted so that all gates can be converted at once."""
-        assert self.values is not None
-        if self.values.dtype is not features.dtype:
+        if values.dtype is not features.dtype:
+            # noted, so that from the next step on all gates are converted at once
             self.dtype = features.dtype
-            return self.values.to(features.dtype)
-        return self.values
+            values = values.to(features.dtype)
+        if values.dim() == 2:
+            values = values.view(values.shape[0], *(1,) * (features.dim() - 2), values.shape[1])
+        return (features * values, *args[1:])
 
 
-def gated(features: Tensor, gates: Tensor, size: int) -> Tensor:
-    """Features [..., units * size] times gates [units], or [batch, units] for features [batch, ..., units * size]."""
-    if gates.dim() == 2:
-        gates = gates.view(gates.shape[0], *(1,) * (features.dim() - 2), gates.shape[1])
-    if size == 1:
-        return features * gates
-    heads: Tensor = features.unflatten(-1, (-1, size))
-    return (heads * gates.unsqueeze(-1)).flatten(-2)
+def spread(gates: Tensor, size: int) -> Tensor:
+    """One value per unit to one per feature: each is repeated `size` times along the last dimension."""
+    return gates if size == 1 else gates.unsqueeze(-1).expand(*gates.shape, size).flatten(-2)
 
 
 class LayerSkip(Hook, LiveGate):
