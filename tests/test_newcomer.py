@@ -85,13 +85,3 @@ def test_own_table_to_a_pipeline(call, tmp_path):
     call("export", "--model", "run", "--format", "onnx", "--output_dir", "onnx")
     assert (tmp_path / "onnx" / "model.onnx").is_file()
     assert call("-c", ASK, "run", program="python").split()[-1] == "good"
-
-    full = json.loads(
-        call(
-            "train", "--model", "bert-base-uncased", *data, "--output_dir", "full", *FEW, *half, "--no_trim", "--json"
-        )
-    )
-    assert full["value"] == pytest.approx(trained["value"], abs=1e-6)
-    call("trim", "--model", "full", "--plan", "full/plan.json", "--output_dir", "small")
-    small = json.loads(call("evaluate", "--model", "small", *data, "--use_cpu", "--json"))
-    assert small["value"] == pytest.approx(full["value"], abs=1e-6)

@@ -285,7 +285,7 @@ def test_a_step_of_autoattention_is_few_operations(method, most):
             session.before_forward(training=True)
         with Operations() as step:
             session.before_optimizer_step()
-        assert forward.names == []
+        assert forward.names == ["clone", "_unsafe_view"]  # one value per feature, for all sites at once
         assert len(step.names) <= most, step.names
 
 

@@ -19,7 +19,26 @@ def flops(model: Any, batch: int = 1, length: int = 128) -> int:
 
     The head of a classifier that looks for the last token is left out: it depends on values, which a skeleton has not.
     """
-    shape = skeleton(unwrap(model)).eval().requires_grad_(False)
+    model = unwrap(model)
+    key = (batch, length, _structure(model))
+    if key not in _COUNTED:
+        _COUNTED[key] = _count_skeleton(skeleton(model), batch, length)
+    return _COUNTED[key]
+
+
+_COUNTED: dict[tuple[int, int, int], int] = {}
+"""What was counted, by shape and structure: a command asks for the same model's FLOPs several times."""
+
+
+def _structure(model: Any) -> int:
+    """A hash of all that decides about FLOPs: classes, shapes, config."""
+    modules = tuple((name, type(module)) for name, module in model.named_modules())
+    parameters = tuple((name, parameter.shape) for name, parameter in model.named_parameters())
+    return hash((modules, parameters, model.config.to_json_string(use_diff=False)))
+
+
+def _count_skeleton(shape: Any, batch: int, length: int) -> int:
+    shape.eval().requires_grad_(False)
     # the counter does not see into SDPA on CPU
     shape.set_attn_implementation("eager")
     # no look for padding in ids that have no values, nor for packed sequences, as without a cache
