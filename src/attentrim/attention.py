@@ -125,7 +125,10 @@ def _additive(mask: Tensor | None, keep: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _open(uniform: bool | Tensor) -> float | Tensor:
     """The factor on the scores: 0 for a uniform site. A product, so that the graph is the same in every step."""
-    return 1.0 - uniform.to(torch.float32) if isinstance(uniform, Tensor) else 0.0
+    if not isinstance(uniform, Tensor):
+        return 0.0
+    factor = 1.0 - uniform.to(torch.float32)
+    return factor.view(-1, 1, 1, 1) if factor.dim() else factor  # one per sequence, or one for all
 
 
 def _note(state: SiteState) -> None:

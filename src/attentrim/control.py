@@ -86,9 +86,15 @@ class Control:
 
         Where units are numbered within places (heads, neurons), `value` holds their gates: [units] or [batch, units]
         numbers that multiply their outputs, with gradients flowing into them. Where the place is the unit (uniform
-        sites, layers) it says how much of it is removed: True for all of it, or a tensor that is 1.
+        sites, layers) it says how much of it is removed: True for all of it, or a tensor that is 1, [] or [batch].
         """
         self._gate(kind, place).set(value)
+
+    def unset(self, kind: str, place: int) -> None:
+        """Leave nothing of this kind out of one place any more."""
+        gate = self._gates.get((kind, place))
+        if gate is not None:
+            gate.clear()
 
     def set_all(self, kind: str, gates: Tensor) -> None:
         """The gates of all places of a kind in one vector [units] or [batch, units], one place after the other.

@@ -1,23 +1,32 @@
-"""Learning rates over a run that has two parts."""
+"""Learning rates over a run that has several parts."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
 
-def restarted(args: Any, optimizer: torch.optim.Optimizer, first: int, total: int) -> Any:
-    """The schedule that `args` names, run once over the first steps and anew over the others.
+def restarted(args: Any, optimizer: torch.optim.Optimizer, starts: Sequence[int], total: int) -> Any:
+    """The schedule that `args` names, run once over the first steps and anew from each of `starts` on.
 
     Schedules that are no function of the step (on a plateau, say) cannot start again: they run through.
     """
-    parts = [_named(args, steps) for steps in (first, total - first)]
+    bounds = sorted({0, *starts, total})
+    lengths = [after - before for before, after in zip(bounds, bounds[1:], strict=False)]
+    parts = [_named(args, steps) for steps in lengths]
     if not all(isinstance(part, LambdaLR) for part in parts):
         return _named(args, total, optimizer)
-    before, after = (part.lr_lambdas[0] for part in parts)
-    return LambdaLR(optimizer, lambda step: before(step) if step < first else after(step - first))
+    factors = [part.lr_lambdas[0] for part in parts]
+
+    def factor(step: int) -> float:
+        part = min(bisect_right(bounds, step), len(parts)) - 1
+        return float(factors[part](step - bounds[part]))
+
+    return LambdaLR(optimizer, factor)
 
 
 def _named(args: Any, steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:

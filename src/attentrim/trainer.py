@@ -154,10 +154,11 @@ class Trainer(transformers.Trainer):
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
         scheduler = super().create_scheduler(num_training_steps, optimizer)
-        dense = round(self.method.dense * num_training_steps) if self.method is not None else 0
-        if dense and self._created_lr_scheduler:
+        restarts = self.method.restarts if self.method is not None else []
+        starts = [start for share in restarts if (start := round(share * num_training_steps))]
+        if starts and self._created_lr_scheduler:
             optimizer = self.optimizer if optimizer is None else optimizer
-            self.lr_scheduler = scheduler = restarted(self.args, optimizer, dense, num_training_steps)
+            self.lr_scheduler = scheduler = restarted(self.args, optimizer, starts, num_training_steps)
         return scheduler
 
     # Evaluating, logging, saving, choosing

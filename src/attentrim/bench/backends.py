@@ -24,8 +24,12 @@ class UnavailableError(AttentrimError):
     """Why a candidate cannot be measured. It becomes the remark of a row."""
 
 
-def prepare(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
-    """`model` in `backend`, on these inputs. `folder` keeps the model's ONNX file from one shape to the next."""
+def prepare(model: Any, backend: str, inputs: Inputs, folder: Path, *, fresh: bool = True) -> Call:
+    """`model` in `backend`, on these inputs. `folder` keeps the model's ONNX file from one shape to the next.
+
+    Args:
+        fresh: Whether compiled graphs of other models and shapes are forgotten first.
+    """
     if backend == "onnx":
         return _onnx(model, inputs, folder)
     if backend == "cudagraph" and model.device.type != "cuda":
@@ -36,7 +40,8 @@ def prepare(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
     twin = with_attention(model, attention)
     if backend in COMPILER_MODES:
         # one graph per shape: a graph for any shape is slower, and which one is made would depend on the shapes before
-        torch.compiler.reset()
+        if fresh:
+            torch.compiler.reset()
         twin = torch.compile(twin, mode=COMPILER_MODES[backend], dynamic=False)
     return plain_call(twin, inputs)
 
@@ -65,6 +70,19 @@ def place(model: Any, device: str, dtype: torch.dtype) -> Any:
     return duplicate(
         model, lambda tensor: tensor.to(device, dtype if tensor.is_floating_point() else tensor.dtype)
     ).eval()
+
+
+@contextmanager
+def many_graphs(backend: str, count: int) -> Iterator[None]:
+    """Let the compiler keep a graph for each of so many models: beyond a limit it falls back to eager in silence."""
+    if backend not in COMPILER_MODES:
+        yield
+        return
+    import torch._dynamo as dynamo
+
+    config: Any = dynamo.config
+    with config.patch(recompile_limit=max(count + 8, config.recompile_limit)):
+        yield
 
 
 @contextmanager

@@ -128,6 +128,20 @@ class Method:
         return 0.0
 
     @property
+    def restarts(self) -> list[float]:
+        """The shares of the steps at which the learning rate starts its schedule again."""
+        return [self.dense] if self.dense else []
+
+    @property
+    def default_distillation(self) -> Distillation | None:
+        """What it learns from the dense model under attentrim's Trainer, unless told otherwise."""
+        return None
+
+    def starting_from(self, trained: bool) -> Method:
+        """The method for a model that has been trained for its task, or has not."""
+        return self
+
+    @property
     def data(self) -> DataNeeds:
         """The data that it needs besides the batches of the training."""
         return DataNeeds()
@@ -203,11 +217,11 @@ def _moved(entry: Field[Any]) -> str:
 
 
 def distillation_for(method: Method | None, distillation: Distillation | None) -> Distillation | None:
-    """The distillation of a run: what it was given, or else what the method's old settings ask for."""
+    """The distillation of a run: what it was given, or else what the method's settings ask for."""
     old = method.distillation if method is not None else None
     if old is not None and distillation is not None and old != distillation:
         raise MethodError("Distillation is set twice: leave distill_logits and its like out of the method's settings.")
-    return distillation or old
+    return distillation or old or (method.default_distillation if method is not None else None)
 
 
 SHARES_OF = ("heads", "parameters", "flops")
@@ -217,7 +231,6 @@ SHARES_OF = ("heads", "parameters", "flops")
 class GateMethod(Method):
     """Base of the methods that gate units, heads unless told otherwise, and remove some."""
 
-    target_sparsity: float | None = option(None, "remove just this share (of what: share_of)", SHARE)
     dense_share: float | None = option(
         None, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
     )
@@ -245,7 +258,14 @@ class GateMethod(Method):
 
 
 @dataclass(kw_only=True)
-class PruneMethod(GateMethod):
+class SparsityMethod(GateMethod):
+    """Base of the methods that can remove a given share."""
+
+    target_sparsity: float | None = option(None, "remove just this share (of what: share_of)", SHARE)
+
+
+@dataclass(kw_only=True)
+class PruneMethod(SparsityMethod):
     """Base of the methods that can prune any kind of units that can be gated one by one."""
 
     prune: str = option("heads", "what to prune, comma-separated: heads, neurons")
@@ -310,7 +330,7 @@ class LearnedMethod(PruneMethod):
 
 
 @dataclass(kw_only=True)
-class ScoringMethod(GateMethod):
+class ScoringMethod(SparsityMethod):
     """Base of the methods that choose units in one go, and do not learn gates."""
 
     target_sparsity: float = option(0.5, "remove just this share (of what: share_of)", SHARE)

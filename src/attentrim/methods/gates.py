@@ -30,7 +30,7 @@ class GateSession(Session):
     def __init__(self, method: GateMethod, model: Any, **surroundings: Any) -> None:
         super().__init__(method, model, **surroundings)
         try:
-            self.units = Units(self.control, method.kinds)
+            self.units = Units(self.control, self.gated_kinds)
         except MethodError:
             self.detach()
             raise
@@ -45,6 +45,11 @@ class GateSession(Session):
         self.open = torch.ones(self.count, device=self.device)
         """The hard gates of the moment, 1 or 0, which evaluation uses. Replaced, never changed in place."""
         self.history = GateHistory(self.open, self._check_gates, self.units.traced)
+
+    @property
+    def gated_kinds(self) -> tuple[str, ...]:
+        """The kinds whose units have a gate each."""
+        return self.method.kinds
 
     @property
     def count(self) -> int:

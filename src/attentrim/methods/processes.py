@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
+
+Value = TypeVar("Value")
 
 
 def loss_scale(scaler: Any) -> float:
@@ -25,3 +28,13 @@ def average(tensor: torch.Tensor) -> torch.Tensor:
         distributed.all_reduce(tensor)
         tensor /= distributed.get_world_size()
     return tensor
+
+
+def from_first(make: Callable[[], Value]) -> Value:
+    """What the first process makes, for all: the others must not measure something else."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+        return make()
+    found: list[Any] = [make() if rank() == 0 else None]
+    distributed.broadcast_object_list(found, src=0)
+    return found[0]  # type: ignore[no-any-return]

@@ -145,6 +145,10 @@ class Session:
         """What one line of the run's history has beyond the numbers of the log."""
         return {}
 
+    def results(self) -> dict[str, Any]:
+        """What goes into the result of a run beside its metrics."""
+        return {}
+
     def remarks(self) -> list[str]:
         """What a reader of the result must know, in sentences."""
         return []

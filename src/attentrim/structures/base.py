@@ -62,6 +62,8 @@ class Structure(ABC):
     """Where they are: 'sites'. Kinds with the same places share their numbering."""
     place: ClassVar[str]
     shape: ClassVar[type[Shape]]
+    block: ClassVar[str] = ""
+    """What a table of times calls the places: 'attention'."""
     within: ClassVar[bool] = False
     """Whether units are numbered within their place; otherwise the place itself is the unit."""
     renumbers: ClassVar[bool] = False

@@ -29,6 +29,7 @@ from .swapped import BiasOnly, Swapped, become
 class Heads(Structure):
     name, unit, places, place = "heads", "head", "sites", "site"
     shape = SiteShape
+    block = "attention"
     within = True
 
     def find(self, model: Any) -> Sequence[Site]:

@@ -155,5 +155,8 @@ class LayerSkip(Hook, LiveGate):
         self.calls += 1
         before = args[0] if args else kwargs["hidden_states"]
         after = output if isinstance(output, Tensor) else output[0]
-        mixed = torch.lerp(after, before, self.share.to(after))
+        share = self.share.to(after)
+        if share.dim():  # one per sequence
+            share = share.view(-1, *(1,) * (after.dim() - 1))
+        mixed = torch.lerp(after, before, share)
         return mixed if isinstance(output, Tensor) else (mixed, *output[1:])

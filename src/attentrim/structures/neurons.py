@@ -96,6 +96,7 @@ def _describe(index: int, model: Any, name: str, modules: Mapping[str, nn.Module
 class Neurons(Structure):
     name, unit, places, place = "neurons", "neuron", "blocks", "block"
     shape = BlockShape
+    block = "feed-forward"
     within = True
     traced = False
 

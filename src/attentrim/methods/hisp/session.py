@@ -11,6 +11,7 @@ from torch import Tensor
 from ...errors import MethodError
 from ...modes import evaluating
 from ..processes import average
+from ..samples import by_sample, rows_in, samples_in
 from ..scored import ScoredGates, lowest
 
 if TYPE_CHECKING:
@@ -63,24 +64,10 @@ class HISPSession(ScoredGates):
 
     def _gradients(self, batch: Mapping[str, Any]) -> Tensor:
         """dL/dgate for each sample, [batch, gates]."""
-        rows, samples = _rows(batch), _samples(batch)
-        gates = self.open.expand(rows, -1).clone().requires_grad_()
+        gates = self.open.expand(rows_in(batch), -1).clone().requires_grad_()
         with self.gates_set(gates):
             loss = self.model(**batch).loss
             if loss is None:
                 raise MethodError("HISP ranks by the loss: the calibration batches must have labels.")
             (gradients,) = torch.autograd.grad(loss, gates)
-        # the loss is a mean over the batch; where a sample has several rows (one per choice), they count together
-        return gradients.float().view(samples, -1, self.count).sum(1) * samples
-
-
-def _samples(batch: Mapping[str, Any]) -> int:
-    return len(next(value for value in batch.values() if isinstance(value, Tensor) and value.dim()))
-
-
-def _rows(batch: Mapping[str, Any]) -> int:
-    """Sequences that run through the model: more than samples where each has several choices."""
-    ids = batch.get("input_ids", batch.get("inputs_embeds"))
-    if ids is None or "pixel_values" in batch:
-        return _samples(batch)
-    return int(ids.shape[:-1].numel()) if "input_ids" in batch else int(ids.shape[:-2].numel())
+        return by_sample(gradients, samples_in(batch))

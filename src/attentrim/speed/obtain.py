@@ -1,0 +1,67 @@
+"""Get the latency table of a model: from a file that fits, or by measuring; kept for the next time."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import AttentrimError
+from .fingerprint import described_model, differences, this_machine
+from .measuring import measured_table
+from .table import VERSION, Table
+from .target import Target
+
+CACHE = "ATTENTRIM_CACHE"
+"""The environment variable that says where tables are kept; else they are in the user's cache directory."""
+
+
+def cache_directory() -> Path:
+    given = os.environ.get(CACHE)
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attentrim"
+
+
+def table_file(model: Any, target: Target) -> Path:
+    """Where the table of this model, target, machine and software is kept."""
+    key = [VERSION, described_model(model), target.as_dict(), this_machine(target.device)]
+    digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+    return cache_directory() / "latency" / f"{described_model(model)['type']}-{digest[:16]}.json"
+
+
+def obtain_table(model: Any, target: Target, *, progress: bool = True) -> Table:
+    """The table that was kept, or a new one, which is."""
+    file = table_file(model, target)
+    if file.is_file():
+        return Table.load(file)
+    table = measured_table(model, target, progress=progress)
+    table.save(file)
+    return table
+
+
+def read_table(path: str, model: Any, *, elsewhere: bool) -> Table:
+    """A table that the user names; raises unless it is of this model, and of this machine or on purpose of another."""
+    table = Table.load(path)
+    here = described_model(model)
+    if dict(table.model) != here:
+        raise AttentrimError(
+            f"The latency table {path} is of another model: a {table.model.get('type')} model of other shapes than this "
+            f"{here['type']} model. Measure this one: attentrim bench --model M --latency_table FILE."
+        )
+    if elsewhere:
+        return table
+    import torch
+
+    if table.target.device == "cuda" and not torch.cuda.is_available():
+        raise AttentrimError(f"The latency table {path} is of a GPU, and there is none here{_on_purpose()}")
+    apart = differences(dict(table.machine), this_machine(table.target.device))
+    if apart:
+        raise AttentrimError(f"The latency table {path} is of another machine ({'; '.join(apart)}){_on_purpose()}")
+    return table
+
+
+def _on_purpose() -> str:
+    return ": measure here, or set speed_elsewhere to plan for that machine without a measurement of the result."

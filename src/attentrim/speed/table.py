@@ -1,0 +1,175 @@
+"""A latency table: what each block of a model takes at each width, on one machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import AttentrimError
+from ..plan import Plan
+from .layers import LayerPlaces, Level, layer_kind, level_of, unit_kind
+from .target import Target
+
+VERSION = 1
+TIME, FLOPS = "ms", "MFLOPs"
+
+
+@dataclass(frozen=True)
+class GroupCosts:
+    """What layers that are alike cost."""
+
+    layers: tuple[LayerPlaces, ...]
+    rest: float
+    """Of a layer in which all places are empty: norms, sums, biases."""
+    levels: Mapping[str, Mapping[int, float]]
+    """By kind of structure and gates kept: what a place adds to that. Between two widths, in proportion."""
+
+    def of_place(self, level: Level) -> float:
+        kept = sorted(self.levels[level[0]])
+        return float(np.interp(level[1], kept, [self.levels[level[0]][count] for count in kept]))
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a model costs, block by block; `fixed` is what lies outside of the layers (embeddings, task head)."""
+
+    unit: str
+    """"ms", or "MFLOPs" where nothing was measured."""
+    fixed: float
+    groups: tuple[GroupCosts, ...]
+    target: Target
+    model: Mapping[str, Any]
+    """What it was made for: the model's type and a fingerprint of its shapes."""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    checks: tuple[tuple[float, float], ...] = ()
+    """(by this table, of the whole model) of a few narrower models, as speed-ups."""
+
+    @property
+    def layers(self) -> dict[int, tuple[LayerPlaces, GroupCosts]]:
+        return {layer.index: (layer, group) for group in self.groups for layer in group.layers}
+
+    def layer_parts(self, plan: Plan, layer: int) -> dict[str, float]:
+        """What a layer that stays costs, by sort of place, and `rest`."""
+        places, group = self.layers[layer]
+        parts = {
+            name: sum(group.of_place(level_of(plan, name, index)) for index in here)
+            for name, here in places.places.items()
+        }
+        return {**parts, "rest": group.rest}
+
+    def cost(self, plan: Plan) -> float:
+        """Of the whole model that a plan leaves."""
+        gone = plan.removed_of(layer_kind().name)
+        return self.fixed + sum(sum(self.layer_parts(plan, index).values()) for index in self.layers if index not in gone)
+
+    @property
+    def dense(self) -> float:
+        """Of the model as it is."""
+        return self.fixed + sum(self.layer_cost(layer, group) for layer, group in self.layers.values())
+
+    def layer_cost(self, layer: LayerPlaces, group: GroupCosts) -> float:
+        full = (group.of_place((unit_kind(name).name, 1 << 30)) * len(here) for name, here in layer.places.items())
+        return group.rest + sum(full)
+
+    def corrected(self, asked: float) -> float:
+        """The speed-up to ask of this table for one of the whole model, by what the checks said of it."""
+        if not self.checks:
+            return asked
+        points = sorted([(1.0, 1.0), *((whole, table) for table, whole in self.checks)])
+        whole, table = zip(*points, strict=True)
+        return asked * float(np.interp(asked, whole, [t / w for t, w in zip(table, whole, strict=True)]))
+
+    # On disk
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "version": VERSION,
+            "unit": self.unit,
+            "model": dict(self.model),
+            "target": self.target.as_dict(),
+            "machine": dict(self.machine),
+            "fixed": self.fixed,
+            "groups": [
+                {
+                    "layers": [[layer.index, {name: list(here) for name, here in layer.places.items()}] for layer in g.layers],
+                    "rest": g.rest,
+                    "levels": {kind: {str(kept): cost for kept, cost in found.items()} for kind, found in g.levels.items()},
+                }
+                for g in self.groups
+            ],
+            "checks": [list(pair) for pair in self.checks],
+        }
+
+    def save(self, path: str | Path) -> None:
+        place = Path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        scratch = place.with_name(f".{place.name}.tmp")
+        scratch.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
+        scratch.replace(place)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Table:
+        try:
+            data = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise AttentrimError(f"Cannot read the latency table {path}: {error.strerror}.") from error
+        except (ValueError, RecursionError) as error:
+            raise AttentrimError(f"{path} is no latency table: it is not valid JSON.") from error
+        if not isinstance(data, dict) or "groups" not in data:
+            raise AttentrimError(f"{path} is no latency table.")
+        if data.get("version") != VERSION:
+            raise AttentrimError(
+                f"{path} is a latency table of version {data.get('version')!r}; this attentrim reads {VERSION}."
+            )
+        try:
+            return cls._read(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise AttentrimError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> Table:
+        groups = tuple(
+            GroupCosts(
+                layers=tuple(
+                    LayerPlaces(int(index), {name: tuple(here) for name, here in places.items()})
+                    for index, places in group["layers"]
+                ),
+                rest=float(group["rest"]),
+                levels={
+                    kind: {int(kept): float(cost) for kept, cost in found.items()}
+                    for kind, found in group["levels"].items()
+                },
+            )
+            for group in data["groups"]
+        )
+        checks = tuple((float(table), float(whole)) for table, whole in data["checks"])
+        return cls(
+            unit=str(data["unit"]),
+            fixed=float(data["fixed"]),
+            groups=groups,
+            target=Target(**data["target"]),
+            model=dict(data["model"]),
+            machine=dict(data["machine"]),
+            checks=checks,
+        )
+
+
+def never_falling(costs: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:
+    """The nearest costs that do not fall from one width to the next (least squares, by pooling neighbours).
+
+    A wider block is never faster but by noise; and where it is, a search takes the wider one all the same.
+    """
+    pools: list[tuple[float, float, int]] = []
+    for cost, weight in zip(costs, weights or [1.0] * len(costs), strict=True):
+        mean, total, count = cost, weight, 1
+        while pools and pools[-1][0] >= mean:
+            before, mass, size = pools.pop()
+            mean = (before * mass + mean * total) / (mass + total)
+            total, count = total + mass, count + size
+        pools.append((mean, total, count))
+    return [mean for mean, _, count in pools for _ in range(count)]
