@@ -50,9 +50,10 @@ PROMISED = {
     "ours-heads",
     "ours-layers",
     "ours-regularisers",
+    "ours-speed",
     "ours-tasks",
 }
-IN_STAGES = {"ours-heads", "ours-layers"}
+IN_STAGES = {"ours-heads", "ours-layers", "ours-speed"}
 """Whose rows go on from others with epochs of their own."""
 LONGER = "-epochs"
 """In the name of a row: it says how long it takes, which is longer than the others."""
