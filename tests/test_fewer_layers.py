@@ -154,6 +154,19 @@ def test_trainer_stock_trainer_and_loop_agree(tmp_path):
         torch.testing.assert_close(tr.weights(loop)[name], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_checkpointing_and_accumulation_change_nothing(tmp_path):
+    found = []
+    for more in ({}, {"gradient_checkpointing": True}, {"gradient_accumulation_steps": 2}):
+        size = 16 // more.get("gradient_accumulation_steps", 1)
+        settings = {"max_steps": 8, "per_device_train_batch_size": size, "logging_steps": 1, **more}
+        distilled = {"distillation": Distillation(hidden=1.0), "teacher": classifier(seed=3)}
+        trainer = tr.trainer(tmp_path / str(len(found)), FewerLayers(), classifier(), **settings, **distilled)
+        trainer.train()
+        found.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
+    assert found[2] == pytest.approx(found[0], rel=1e-3)
+
+
 @pytest.mark.parametrize("step", [4, 8])
 def test_a_resumed_run_is_the_uninterrupted_one(step, tmp_path):
     """From within the dense steps, and from behind them."""
