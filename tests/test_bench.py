@@ -19,6 +19,7 @@ from attentrim.bench.timing import calls_per_repeat, interleave, median_and_quar
 from attentrim.cli import main
 from attentrim.cost import cost
 from attentrim.errors import AttentrimError
+from attentrim.flops import flops
 
 SHAPES = [(1, 8), (3, 12)]
 
@@ -287,6 +288,38 @@ def test_pruning_keeps_the_shape_of_the_outputs():
     pruned = magnitude.prune_to_size(model, 17_000)
     assert pruned.classifier.out_features == 40
     assert all(site.heads < 4 for site in find_sites(pruned))
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+def test_pruning_to_a_share_of_the_flops(name):
+    pytest.importorskip("torch_pruning")
+    model = zoo.build(name, layers=3)
+    for share in (0.7, 0.4):
+        pruned = magnitude.prune_to_flops(model, share)
+        # one of four heads, and the neurons that go with it, is a quarter: no target is further off than half of that
+        assert flops(pruned) / flops(model) == pytest.approx(share, abs=0.13)
+
+
+def test_heads_with_a_shared_bias_are_pruned_with_their_part_of_it():
+    """The same heads and neurons, found by their weights, removed by attentrim."""
+    pytest.importorskip("torch_pruning")
+    model, batch = zoo.build("mpnet", layers=3), zoo.inputs("mpnet", "right")
+    pruned = magnitude.prune_to_flops(model, 0.5)
+
+    def rows_gone(path):
+        before, after = (part.get_submodule(path).weight for part in (model, pruned))
+        return [row for row in range(len(before)) if not (before[row] == after).all(-1).any()]
+
+    heads, neurons = {}, {}
+    for layer in range(3):
+        size = model.config.hidden_size // model.config.num_attention_heads
+        heads[layer] = sorted({row // size for row in rows_gone(f"encoder.layer.{layer}.attention.attn.q")})
+        neurons[layer] = rows_gone(f"encoder.layer.{layer}.intermediate.dense")
+    assert [len(gone) for gone in heads.values()] == [2, 2, 2]
+    expected = trim(model, Plan.of(model, heads=heads, neurons=neurons)).eval()
+    with torch.no_grad():
+        found, wanted = (zoo.output("mpnet", part, batch) for part in (pruned, expected))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 # What is refused

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import training as tr
+import zoo
+from plans import removable_layers
 
-from attentrim import HISP, Distillation, RandomHeads, distillation_loss
+from attentrim import HISP, Control, Distillation, Plan, RandomHeads, distillation_loss, trim
 from attentrim.errors import MethodError
 from attentrim.noise import corrupted
 
@@ -166,6 +168,74 @@ def test_what_trains_the_head(settings, dense_share, given, trains, tmp_path):
     trainer.train()
     assert torch.equal(before.classifier.weight, trainer.model.classifier.weight) != trains
     assert not torch.equal(before.bert.embeddings.word_embeddings.weight, trainer.model.get_input_embeddings().weight)
+
+
+# Without some of the layers
+
+
+def share(student, teacher):
+    return float((student - teacher).square().sum() / teacher.square().sum())
+
+
+@pytest.mark.parametrize(
+    ("removed", "compared"),
+    [
+        ((), [0, 1, 2, 3, 4, 5, 6]),
+        ((1,), [0, 2, 3, 4, 5, 6]),
+        ((1, 2), [0, 3, 4, 5, 6]),
+        ((0, 3), [1, 2, 4, 5, 6]),
+        ((3,), [0, 1, 2, 4, 5, 6]),
+        ((4,), [0, 1, 2, 3, 4, 6]),
+        ((3, 4), [0, 1, 2, 4, 6]),
+    ],
+)
+@pytest.mark.parametrize("stacks", [1, 2])
+def test_states_before_removed_layers_are_not_compared(removed, compared, stacks):
+    """States of four layers (places 0 to 4) and, in a second stack, of one (5 and 6), which is layer 4."""
+    if stacks == 1:
+        removed, compared = [layer for layer in removed if layer < 4], [place for place in compared if place < 5]
+    mine, theirs = (states(*[(2, 5, 8)] * 5, *[(2, 4, 8)] * 2, seed=seed) for seed in (0, 1))
+
+    def output(values):
+        names = ("encoder_hidden_states", "decoder_hidden_states") if stacks == 2 else ("hidden_states",)
+        return dict(zip(names, (values[:5], values[5:]), strict=False))
+
+    found = distillation_loss(output(mine), output(theirs), {}, logits=0, hidden=2, removed_layers=removed)
+    expected = [share(mine[place], theirs[place]) for place in compared]
+    assert float(found) == pytest.approx(2 * sum(expected) / len(expected), rel=1e-5)
+
+
+def all_states(output):
+    names = ("hidden_states", "encoder_hidden_states", "decoder_hidden_states")
+    return [state for name in names for state in output.get(name) or ()]
+
+
+@pytest.mark.parametrize("name", sorted(set(zoo.CONFIGS) - {"albert", "clip"}))
+def test_the_states_of_a_model_that_skips_layers_are_those_of_the_trimmed_one(name):
+    """For every architecture, against the trimmed model's states beside the teacher's behind each kept layer.
+
+    A model that has recorded states before has transformers' own hooks already; ours must come before them.
+    """
+    model, teacher, batch = zoo.build(name, layers=4), zoo.build(name, seed=1, layers=4), zoo.inputs(name)
+    free = [layer.index for layer in removable_layers(model)]
+    depth = 4 if name not in zoo.SEQ2SEQ else 8
+    with torch.no_grad():
+        dense, theirs = (part(**batch, output_hidden_states=True) for part in (model, teacher))
+        assert len(all_states(dense)) == depth + depth // 4
+        for removed in (free[:1], free[1:3], free[-1:], free):
+            with Control(model) as control:
+                for layer in removed:
+                    control.set("layers", layer)
+                output = model(**batch, output_hidden_states=True)
+            found = distillation_loss(output, theirs, {}, logits=0, hidden=1, removed_layers=removed)
+            small = trim(model, Plan.of(model, layers=removed)).eval()
+            mine = all_states(small(**batch, output_hidden_states=True))
+            behind = [
+                place for place in range(depth + depth // 4) if place % 5 == 4 or place - place // 5 not in removed
+            ]
+            assert len(mine) == len(behind)
+            pairs = zip(mine, (all_states(theirs)[place] for place in behind), strict=True)
+            assert float(found) == pytest.approx(sum(share(*pair) for pair in pairs) / len(mine), rel=1e-4)
 
 
 # Without a method

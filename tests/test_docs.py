@@ -28,7 +28,9 @@ PAGES = [
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
     if re.search(r"```(python|bash)", path.read_text())
 ]
-NAME_HIGH_SITES = ("attendout", "checkpoints", "concepts", "prune-a-trained-model", "training", "uniform-sites")
+NAME_HIGH_SITES = (
+    *("attendout", "checkpoints", "concepts", "fewer-layers", "prune-a-trained-model", "training", "uniform-sites"),
+)
 """Pages whose commands need twelve sites; the others do with fewer."""
 BLOCK = re.compile(r"```(python|bash|yaml)\n(.*?)```", flags=re.DOTALL)
 

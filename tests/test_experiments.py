@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import io
 import json
 import re
@@ -50,9 +51,10 @@ PROMISED = {
     "ours-heads",
     "ours-layers",
     "ours-regularisers",
+    "ours-speed",
     "ours-tasks",
 }
-IN_STAGES = {"ours-heads", "ours-layers"}
+IN_STAGES = {"ours-heads", "ours-layers", "ours-speed"}
 """Whose rows go on from others with epochs of their own."""
 LONGER = "-epochs"
 """In the name of a row: it says how long it takes, which is longer than the others."""
@@ -529,3 +531,37 @@ def test_tables_of_speed_by_model_and_by_shape(tmp_path):
 def test_the_tables_of_all_pages_are_those_of_the_kept_results():
     done = run_script(BENCHMARKS / "tables.py", "--check")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def magnitude_pruning(tmp_path, *words):
+    tokenizer = tf.AutoTokenizer.from_pretrained(Path(gt.__file__).parent / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    torch.manual_seed(0)
+    size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+    model = tf.BertForSequenceClassification(tf.BertConfig(vocab_size=len(tokenizer), **size))
+    model.save_pretrained(tmp_path / "model")
+    write_copy("cola", tmp_path / "CoLA", rows=24)
+    flags = ["--model", tmp_path / "model", "--task", "cola", "--data_dir", tmp_path / "CoLA", "--use_cpu", "True"]
+    return run_script(BENCHMARKS / "magnitude_pruning.py", *flags, *words)
+
+
+def test_magnitude_pruning_prints_a_result(tmp_path):
+    pytest.importorskip("torch_pruning")
+    ended = magnitude_pruning(tmp_path, "--num_train_epochs", "1", "--seed", "3", "--flops_share", "0.5")
+    assert ended.returncode == 0, ended.stderr
+    result = json.loads(ended.stdout)
+    assert (result["task"], result["seed"], result["metric"]) == ("cola", 3, "matthews")
+    assert -1 <= result["value"] <= 1
+    assert result["flops_ratio"] == pytest.approx(2, abs=0.4)
+    assert result["train_seconds"] > 0
+
+
+def test_magnitude_pruning_without_torch_pruning_ends_in_one_line(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if "pruning" in name else found(name))
+    ended = magnitude_pruning(tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1].endswith('which is not installed: pip install "attentrim[torch-pruning]"')
+    ended = magnitude_pruning(tmp_path, "--flops_share", "50")
+    assert ended.returncode == 2
+    assert "--flops_share must be between 0 and 1. Got 50" in ended.stderr

@@ -128,6 +128,7 @@ class Trainer(transformers.Trainer):
             inputs=inputs,
             special_ids=special_ids(self),
             batches=self.current_gradient_accumulation_steps if normalised else 1,
+            removed_layers=self.session.removed_layers if self.session is not None else (),
         )
         return (loss, outputs) if return_outputs else loss
 

@@ -8,15 +8,21 @@ from __future__ import annotations
 import copy
 import importlib
 import importlib.util
+import inspect
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
 from ..errors import MissingExtraError
+from ..flops import flops
 from ..inputs import example_inputs
 from ..projections import features
 from ..sites import find_sites
+from ..structures.heads import SubsetSite
+from ..structures.swapped import become
 from .backends import UnavailableError
 
 PACKAGE = "torch_pruning"
@@ -29,21 +35,32 @@ ROUND_TO = 8
 
 def prune_to_size(dense: Any, target: int) -> Any:
     """A copy of `dense` with about `target` parameters: the same share of heads and neurons in every layer."""
-    if importlib.util.find_spec(PACKAGE) is None:
-        raise MissingExtraError("torch-pruning", "torch-pruning", "The rival torch-pruning")
     if _size(dense) <= target:
         raise UnavailableError("the model is no smaller than the one to prune: give the dense one as --against")
+    return _prune_to(dense, target, _size)
+
+
+def prune_to_flops(dense: Any, share: float) -> Any:
+    """A copy of `dense` with about this share of its FLOPs: as many heads and neurons gone from every layer."""
+    return _prune_to(dense, share * flops(dense), flops)
+
+
+def _prune_to(dense: Any, target: float, cost: Callable[[Any], int]) -> Any:
+    """The pruned copy whose cost is nearest to a target, by bisection of the share that is pruned."""
+    if importlib.util.find_spec(PACKAGE) is None:
+        raise MissingExtraError("torch-pruning", "torch-pruning", "The rival torch-pruning")
     if dense.config.model_type in ENDLESS or any(site.layout.fused for site in find_sites(dense)):
         raise UnavailableError(f"Torch-Pruning cannot follow the attention of {dense.config.model_type}")
     low, high = 0.0, 1.0
-    best = dense
+    best, apart = None, cost(dense) - target
     for _ in range(SEARCH_STEPS):
         ratio = (low + high) / 2
         pruned = _prune(dense, ratio)
-        if abs(_size(pruned) - target) < abs(_size(best) - target):
-            best = pruned
-        low, high = (ratio, high) if _size(pruned) > target else (low, ratio)
-    if best is dense:
+        found = cost(pruned)
+        if abs(found - target) < apart:
+            best, apart = pruned, abs(found - target)
+        low, high = (ratio, high) if found > target else (low, ratio)
+    if best is None:
         raise UnavailableError("Torch-Pruning came no nearer to the size of the model")
     return best
 
@@ -56,7 +73,7 @@ def _prune(dense: Any, ratio: float) -> Any:
     for site in sites:
         query, key, value = site.projections
         heads.update({query: site.heads, key: site.groups, value: site.groups})
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without_shared_bias(sites):
         warnings.simplefilter("ignore")
         pruner = library.pruner.BasePruner(
             model,
@@ -74,13 +91,40 @@ def _prune(dense: Any, ratio: float) -> Any:
             in_channel_groups={},
             out_channel_groups={},
         )
-        pruner.step()
+        gone: dict[nn.Module, set[int]] = {}
+        for group in pruner.step(interactive=True):
+            for dependency, features_gone in group:
+                if pruner.DG.is_out_channel_pruning_fn(dependency.handler):
+                    gone.setdefault(dependency.target.module, set()).update(features_gone)
+            group.prune()
     for site in sites:
+        query = site.projections[0]
+        if site.layout.shared_bias and query in gone:
+            kept = [head for head in range(site.heads) if head * site.head_size not in gone[query]]
+            become(site.module, SubsetSite)
+            site.module.kept_heads = kept  # type: ignore[assignment]
         for name in site.layout.head_counts:
-            setattr(site.module, name, pruner.num_heads[site.projections[0]])
+            setattr(site.module, name, pruner.num_heads[query])
         for name in site.layout.widths:
-            setattr(site.module, name, features(site.projections[0])[1])
+            setattr(site.module, name, features(query)[1])
     return model
+
+
+@contextmanager
+def _without_shared_bias(sites: list[Any]) -> Iterator[None]:
+    """Sites run without the bias that all share: Torch-Pruning keeps every head that meets it in the graph."""
+
+    def leave_out(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        names = [*inspect.signature(type(module).forward).parameters][1:]
+        return (), {**dict(zip(names, args, strict=False)), **kwargs, "position_bias": None}
+
+    biased = [site.module for site in sites if site.layout.shared_bias]
+    hooks = [module.register_forward_pre_hook(leave_out, with_kwargs=True) for module in biased]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _kept(model: nn.Module, sites: list[Any], heads: dict[nn.Module, int]) -> list[nn.Module]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ def loss_with_teacher(
     inputs: Mapping[str, Any],
     special_ids: Sequence[int] = (),
     batches: int = 1,
+    removed_layers: Collection[int] = (),
 ) -> Tensor:
     """The labels' loss times its weight, plus the distance to the teacher.
 
@@ -34,6 +35,7 @@ def loss_with_teacher(
         output: What the model gave for the batch, with `outputs_needed`.
         special_ids: Tokens that stay where inputs are corrupted.
         batches: How many batches of a step the label loss is a share of; the distance is divided by it.
+        removed_layers: Those that the model skips now.
     """
     needed = distillation.outputs_needed
     if distillation.noise:
@@ -49,6 +51,7 @@ def loss_with_teacher(
         logits=distillation.logits,
         hidden=distillation.hidden,
         temperature=distillation.temperature,
+        removed_layers=removed_layers,
     )
     return distillation.label_weight * label_loss + (distance if batches == 1 else distance / batches)
 
@@ -61,12 +64,18 @@ def distillation_loss(
     logits: float = 1.0,
     hidden: float = 0.0,
     temperature: float = 2.0,
+    removed_layers: Collection[int] = (),
 ) -> Tensor:
     """The weighted sum of the distances between two outputs of the same batch.
 
     Logits: KL divergence at a temperature (times its square), or squared error where there is one output; at positions
     with a label where every token has one. Hidden states: squared error as a share of the teacher's own squares, over
     valid tokens, the mean over layers; so 1 is as far as from nothing, whatever the scale of a model's states.
+
+    Args:
+        removed_layers: Layers that the student skips, numbered as in plans (an encoder's before a decoder's). Its
+            states before and after such a layer are the same and cannot match the teacher's at both places: only the
+            state behind a run of skipped layers is compared, so that the layer before the run learns their work too.
     """
     loss: Tensor | None = None
     if logits:
@@ -76,7 +85,7 @@ def distillation_loss(
         parts = [_between_logits(student[name], teacher[name], batch, temperature) for name in names]
         loss = logits * torch.stack(parts).mean()
     if hidden:
-        mine, theirs = _states(student), _states(teacher)
+        mine, theirs = (_states(output, removed_layers) for output in (student, teacher))
         if not mine or [state.shape for state in mine] != [state.shape for state in theirs]:
             raise MethodError("Distillation of hidden states needs a teacher with as many layers, as wide.")
         between = hidden * _between_states(mine, theirs, batch)
@@ -114,10 +123,21 @@ def _between_states(student: Sequence[Tensor], teacher: Sequence[Tensor], batch:
     return torch.cat(shares).mean()
 
 
-def _states(output: Any) -> tuple[Tensor, ...]:
-    """All hidden states of an output; those of both halves of an encoder-decoder."""
-    names = ("hidden_states", "encoder_hidden_states", "decoder_hidden_states")
-    return tuple(state for name in names for state in (output.get(name) or ()))
+def _states(output: Any, removed_layers: Collection[int]) -> list[Tensor]:
+    """The hidden states of an output, those of both halves of an encoder-decoder, but for those before removed layers.
+
+    A stack of n layers has n + 1 states: the one at place i goes into its layer i, and the last into none.
+    """
+    found: list[Tensor] = []
+    first = 0
+    for name in ("hidden_states", "encoder_hidden_states", "decoder_hidden_states"):
+        states = output.get(name)
+        if states:
+            *inputs, last = states
+            found += [state for layer, state in enumerate(inputs, first) if layer not in removed_layers]
+            found.append(last)
+            first += len(inputs)
+    return found
 
 
 def _valid(values: Tensor, batch: Mapping[str, Any]) -> Tensor:

@@ -118,6 +118,11 @@ class Session:
         return True
 
     @property
+    def removed_layers(self) -> tuple[int, ...]:
+        """The layers that the model skips now, numbered as in plans: distillation heeds them."""
+        return ()
+
+    @property
     def keeps_best(self) -> bool:
         """Whether it goes back to the best state by itself when training ends."""
         return False

@@ -143,7 +143,8 @@ class LayerSkip(Hook, LiveGate):
         device = next(self.layer.parameters()).device
         self.share = value if isinstance(value, Tensor) else torch.tensor(float(value), device=device)
         if not self._hooked:
-            self.layer.register_forward_hook(self, with_kwargs=True)
+            # first of all hooks: transformers records hidden states in a hook of its own, and must see what passes on
+            self.layer.register_forward_hook(self, with_kwargs=True, prepend=True)
             self._hooked = True
 
     def clear(self) -> None:

@@ -1,0 +1,61 @@
+"""FewerLayers: a model with some of its layers, the rest of them removed at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ...errors import MethodError
+from ...options import AT_LEAST_ONE, SHARE, one_of, option
+from ..base import METHODS, Method
+
+__all__ = ["FewerLayers"]
+
+KEPT_IN_WORDS = {"every-second": "spread evenly from the first to the last", "lowest": "the lowest ones"}
+
+
+@dataclass(kw_only=True)
+class FewerLayers(Method):
+    """Remove whole layers by their place alone, then fine-tune without them."""
+
+    name: ClassVar[str] = "fewer-layers"
+    summary: ClassVar[str] = "whole layers removed at once, every second or all upper ones: a baseline for speed"
+    paper: ClassVar[str] = "Sanh et al. 2019, DistilBERT; Sajjad et al. 2023, On the Effect of Dropping Layers"
+    searches: ClassVar[bool] = True
+
+    count: int | None = option(None, "layers to keep, of each stack; none: half, rounded up", AT_LEAST_ONE)
+    keep: str = option(
+        "every-second",
+        "which layers stay: every-second (spread evenly from the first to the last) or lowest",
+        one_of(tuple(KEPT_IN_WORDS)),
+    )
+    dense_share: float = option(
+        0.0, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
+    )
+
+    @property
+    def dense(self) -> float:
+        return self.dense_share
+
+    @property
+    def reason(self) -> str:
+        amount = "half of the layers" if self.count is None else f"{self.count} layers"
+        return f"Kept are {amount}: {KEPT_IN_WORDS[self.keep]}. The choice looks at nothing but their place."
+
+    def kept(self, layers: int) -> list[int]:
+        """The places in a stack of so many layers that stay."""
+        count = (layers + 1) // 2 if self.count is None else self.count
+        if count > layers:
+            raise MethodError(f"The 'count' parameter of FewerLayers is {count}; this model has {layers} layers.")
+        if self.keep == "lowest" or count == 1:
+            return list(range(count))
+        last, steps = layers - 1, count - 1
+        return [(2 * place * last + steps) // (2 * steps) for place in range(count)]  # rounded, halves up
+
+    def session(self, model: Any, **surroundings: Any) -> Any:
+        from .session import FewerLayersSession
+
+        return FewerLayersSession(self, model, **surroundings)
+
+
+METHODS.register(FewerLayers.name, FewerLayers)
