@@ -26,10 +26,11 @@ LAYERS = (
     "surgery",
     "cost checkpoint",
     "overview export",
+    "bench",
+    "speed",
     "distillation noise calibration schedules",
     "methods",
     "trainer",
-    "bench",
     "runs.reader",
     "plots",
     "report card",
@@ -40,7 +41,7 @@ LAYERS = (
 )
 """Modules, and packages with all that is in them unless a longer name says otherwise. Each imports from its own line
 and from those above it."""
-KNOW_NO_METHOD = "surgery checkpoint control structures bench plots report card"
+KNOW_NO_METHOD = "surgery checkpoint control structures bench speed plots report card"
 METHODS = "methods trainer"
 KNOW_LITTLE = {"tasks": "errors plugins registry", "runs.reader": "errors plan"}
 

@@ -36,7 +36,7 @@ class Trainer(transformers.Trainer):
             fine-tuning.
         distillation: What to learn from a teacher, such as `Distillation(logits=1.0)`; with any method, or with none.
         teacher: The dense model to distil from. Without one, the model that the method's dense steps leave is the
-            teacher.
+            teacher; where there are none and the method distils by itself, the model as it starts.
 
     While it trains and afterwards, `trainer.model` has its full shape and answers as if trimmed; `trainer.plan()` says
     what to remove, and `attentrim.trim(trainer.model, trainer.plan())` removes it.
@@ -66,6 +66,8 @@ class Trainer(transformers.Trainer):
         self._checkpoint: str | None = None
         self._normalisation_checked = False
         super().__init__(*args, **kwargs)
+        if teacher is None and distillation is None and self._starts_as_teacher:
+            teacher = copy_as_teacher(self.model)
         self._check_teacher(teacher)
         if teacher is not None:
             self.teacher = frozen(teacher, self.args.device)
@@ -83,6 +85,13 @@ class Trainer(transformers.Trainer):
     @property
     def directory(self) -> str:
         return str(self.args.output_dir)
+
+    @property
+    def _starts_as_teacher(self) -> bool:
+        """Whether the method distils by itself, from the model that it starts from."""
+        method = self.method
+        own = method is not None and method.default_distillation is not None and not method.dense
+        return own and not hasattr(self.model, "peft_config")
 
     # Training
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from ..surgery import trim
 from .processes import loss_scale
 
 if TYPE_CHECKING:
+    from ..plan import Plan
     from .session import Session
 
 
@@ -29,7 +31,18 @@ class MethodCallback(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
+        if self.session.on_milestone is None:
+            tokenizer, main = kwargs.get("processing_class"), state.is_world_process_zero
+            folder = Path(str(args.output_dir))
+            self.session.on_milestone = lambda name, plan: main and self._save_trimmed(folder / name, plan, tokenizer)
         self.session.begin(state.max_steps)
+
+    def _save_trimmed(self, folder: Path, plan: Plan, tokenizer: Any) -> None:
+        """A model on the way, as it is now, without what its plan removes."""
+        trim(self.session.model, plan).save_pretrained(folder)
+        plan.save(folder / "plan.json")
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

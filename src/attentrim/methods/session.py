@@ -52,6 +52,9 @@ class Session:
         self.steps: int | None = None
         """Of the whole training, once it is known."""
         self.shows_progress = True
+        self.on_milestone: Callable[[str, Plan], object] | None = None
+        """Called with a name and a plan when a model that is worth keeping is trained, before training goes on. Under
+        a Trainer, the model trimmed by the plan is saved in a directory of that name."""
         self.control.before_forward(lambda training: self.before_forward(training))
 
     # The life of a session

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,8 +66,6 @@ class FisherSession(GateSession):
         """The last stage that has ended."""
         self.cost = 0.0
         """What the model costs now, by the table; 0 before the first choice."""
-        self.on_speed: Callable[[float, Plan], object] | None = None
-        """Called when the weights for a speed are trained, with the speed and its plan; not for the last speed."""
         self._collecting: Learning = NOTHING
         self._calibrating: Learning = NOTHING
         """Gates and switches that collect gradients: in training, and in passes over calibration data."""
@@ -237,8 +235,8 @@ class FisherSession(GateSession):
         self.left_stage = number
         speedup = self.stages[number].speedup
         self.kept.judge(speedup)
-        if self.on_speed is not None and number < len(self.stages) - 1:
-            self.on_speed(speedup, self.plan())
+        if self.on_milestone is not None and number < len(self.stages) - 1:
+            self.on_milestone(f"speedup-{speedup:g}", self.plan())
 
     def finish(self) -> None:
         """Training that ended early owes the rest."""
