@@ -30,7 +30,7 @@ LAYERS = (
     "methods",
     "trainer",
     "bench",
-    "runs.reader",
+    "runs.reader runs.headline",
     "plots",
     "report card",
     "runs",

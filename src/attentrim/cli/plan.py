@@ -44,9 +44,9 @@ def run(args: argparse.Namespace, output: Output) -> None:
     plan = method.search(loaded.model.to(device), calibration=batches, seed=args.seed)
     plan.save(args.out)
     before, after = plan_cost(loaded.model, plan)
-    size_table(output, f"{args.out}: what it would do to {args.model}", before, after)
+    size_table(output, f"{args.out}: what it would do to {args.model}", before, after, plan)
     result = {"out": args.out, "method": args.method, **facts_of_plan(plan), **size_fields(before, after)}
-    for line in removed_in_words(result):
+    for line in removed_in_words(plan):
         output.say(line)
     output.say(f"next: attentrim trim --model {args.model} --plan {args.out} --output_dir small")
     output.result(result)

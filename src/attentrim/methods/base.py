@@ -128,6 +128,11 @@ class Method:
         return 0.0
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of structure that it removes."""
+        return ()
+
+    @property
     def data(self) -> DataNeeds:
         """The data that it needs besides the batches of the training."""
         return DataNeeds()

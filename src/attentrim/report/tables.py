@@ -6,18 +6,23 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ..runs.headline import speeds_table
 from ..runs.reader import Recorded, measured_pairs
+from .figures import Numbers
 
 UNITS = {"heads": (1, "{:.0f}"), "parameters": (1, "{:,.0f}"), "bytes": (1e6, "{:.1f} MB"), "flops": (1e9, "{:.2f} G")}
 
 
 def sizes(run: Recorded) -> list[tuple[str, str, str, str]]:
+    from ..breakdown import change
+
     bench, rows = run.bench, []
     names = {"bytes": "size", "flops": f"FLOPs (1 x {bench.get('flops_length')} tokens)"}
     for name, (unit, shape) in UNITS.items():
         before, after = bench.get(f"{name}_against"), bench.get(name)
         if before and after is not None:
-            cells = (shape.format(before / unit), shape.format(after / unit), f"{after / before - 1:+.1%}")
+            counts = (shape.format(before / unit), shape.format(after / unit))
+            cells = (*counts, change(name, before, after, run.plan))
             rows.append((names.get(name, name), *cells))
     return rows
 
@@ -43,6 +48,30 @@ def speeds(run: Recorded) -> list[tuple[str, str, str, str]]:
         )
         for before, after in measured_pairs(run.bench)
     ]
+
+
+def models(run: Recorded) -> Numbers | None:
+    """Those that one training left."""
+    columns, rows = speeds_table(run.metrics)
+    return Numbers(columns, rows) if rows else None
+
+
+def layer_times(run: Recorded) -> Numbers | None:
+    """Where the time went, by layer and part, and in all."""
+    found = run.layer_times
+    if found is None:
+        return None
+    rows = []
+    for layer, before, after in zip(found.layers, found.before, found.after, strict=True):
+        now = ["removed"] * len(before) if after is None else [f"{time:.2f}" for time in after]
+        rows.append(
+            [str(layer), *(cell for old, new in zip(before, now, strict=True) for cell in (f"{old:.2f}", new))]
+        )
+    blank = [""] * (2 * len(found.parts) - 2)
+    rows.append(["outside", f"{found.outside:.2f}", f"{found.outside:.2f}", *blank])
+    rows.append(["all", f"{found.total_before:.2f}", f"{found.total_after:.2f}", *blank])
+    columns = [f"{part}, {moment}" for part in found.parts for moment in ("before", "after")]
+    return Numbers(["layer", *columns], rows)
 
 
 def place(machine: Mapping[str, Any]) -> str:
