@@ -69,7 +69,7 @@ def layer_times(run: Recorded) -> str | None:
     ]
     table = _table(("layer", *found.parts), rows)
     return (
-        f"## Where the time went\n\n{table}\n\n{found.unit}, before → after ({found.setting}); embeddings and task "
+        f"## {found.title}\n\n{table}\n\n{found.unit}, before → after ({found.setting}); embeddings and task "
         f"head: {found.outside:.2f}."
     )
 

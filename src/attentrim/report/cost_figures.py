@@ -30,4 +30,4 @@ def _layers(run: Recorded) -> Figure | None:
     words = f"All layers and what is outside them: {found.total_before:.3g} → {found.total_after:.3g} {found.unit}"
     words += f" ({found.setting})." + (f" Removed layers: {', '.join(gone)}." if gone else "")
     height = max(2.8, 0.9 + 0.32 * len(found.layers))
-    return figure("Where the time went", lambda ax: plots.layer_times(run, ax), words, size=(7.6, height))
+    return figure(found.title, lambda ax: plots.layer_times(run, ax), words, size=(7.6, height))

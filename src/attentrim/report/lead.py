@@ -8,6 +8,11 @@ from .removals import removal_tiles, removed_in_words
 from .tiles import Tile
 
 
+def headline(run: Recorded) -> str:
+    """What it cost; nothing where the run has no result."""
+    return headline_of(run.metrics, run.bench) if run.metrics else ""
+
+
 def lead(run: Recorded) -> str:
     if not run.metrics:
         where = f" The last recorded step is {run.last_step}." if run.history else ""
@@ -17,7 +22,7 @@ def lead(run: Recorded) -> str:
     how = f"Measured on {metrics['examples']:,} validation examples of {run.task}{of}"
     if run.bench.get("parameters_against"):
         how += f"; {1 - run.bench['parameters'] / run.bench['parameters_against']:.1%} fewer parameters"
-    return f"{headline_of(metrics, run.bench)}. {removed_in_words(run)} {how}."
+    return f"{removed_in_words(run)} {how}."
 
 
 def dense(run: Recorded) -> tuple[str, str | None]:

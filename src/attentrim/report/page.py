@@ -10,7 +10,7 @@ from .attention import packed_attention
 from .cost_figures import cost_figures
 from .curves import run_figures
 from .head_map import head_map
-from .lead import dense, lead, remarks, tiles
+from .lead import dense, headline, lead, remarks, tiles
 from .removals import layers_table, outcomes, reason, removed_heads
 from .render import render
 from .tables import check, layer_times, machine_rows, models, place, sizes, speeds
@@ -23,6 +23,7 @@ def run_page(run: Recorded) -> str:
         version=__version__,
         title=f"{run.model} on {run.task}, {'plain fine-tuning' if run.method == 'none' else run.method}",
         run=run,
+        headline=headline(run),
         lead=lead(run),
         dense=dense(run),
         tiles=tiles(run),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..runs.headline import speeds_table
@@ -63,15 +63,17 @@ def layer_times(run: Recorded) -> Numbers | None:
         return None
     rows = []
     for layer, before, after in zip(found.layers, found.before, found.after, strict=True):
-        now = ["removed"] * len(before) if after is None else [f"{time:.2f}" for time in after]
-        rows.append(
-            [str(layer), *(cell for old, new in zip(before, now, strict=True) for cell in (f"{old:.2f}", new))]
-        )
-    blank = [""] * (2 * len(found.parts) - 2)
-    rows.append(["outside", f"{found.outside:.2f}", f"{found.outside:.2f}", *blank])
-    rows.append(["all", f"{found.total_before:.2f}", f"{found.total_after:.2f}", *blank])
-    columns = [f"{part}, {moment}" for part in found.parts for moment in ("before", "after")]
+        now = ["removed"] * (len(before) + 1) if after is None else _in_all(after)
+        rows.append([str(layer), *(cell for pair in zip(_in_all(before), now, strict=True) for cell in pair)])
+    blank = [""] * (2 * len(found.parts))
+    rows.append(["outside of layers", *blank, f"{found.outside:.2f}", f"{found.outside:.2f}"])
+    rows.append(["all", *blank, f"{found.total_before:.2f}", f"{found.total_after:.2f}"])
+    columns = [f"{part}, {moment}" for part in (*found.parts, "all") for moment in ("before", "after")]
     return Numbers(["layer", *columns], rows)
+
+
+def _in_all(parts: Sequence[float]) -> list[str]:
+    return [f"{time:.2f}" for time in (*parts, sum(parts))]
 
 
 def place(machine: Mapping[str, Any]) -> str:

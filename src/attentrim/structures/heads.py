@@ -82,7 +82,8 @@ class Heads(Structure):
         facts = self.facts(plan)
         uniform = facts["heads_total"] - facts["heads_removed"] - sum(facts["heads_kept"])
         kept, total = sum(facts["heads_kept"]), facts["heads_total"]
-        return Left("attention heads kept", kept, total, "heads_kept", uniform, "in uniform sites")
+        where = "in uniform sites" if uniform else ""
+        return Left("attention heads kept", kept, total, "heads_kept", uniform, where)
 
     def describe(self, plan: Any) -> str:
         total, removed = self._counts(plan)

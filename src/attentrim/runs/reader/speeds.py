@@ -26,6 +26,10 @@ class LayerTimes:
     """What embeddings and task head take."""
 
     @property
+    def title(self) -> str:
+        return "Where the time went" if self.unit == "ms" else f"Where the {self.unit} went (not timed)"
+
+    @property
     def total_before(self) -> float:
         return self.outside + sum(map(sum, self.before))
 
