@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import plans
@@ -359,6 +360,7 @@ def test_the_most_that_heads_can_give_is_a_model_without_them(bert):
         most_speedup(bert, ["heads"], length=16) == cost_of(bert, length=16).flops / cost_of(without, length=16).flops
     )
     assert most_speedup(without, ["heads"]) == 1
+    assert most_speedup(zoo.build("llama").base_model, ["heads", "neurons"]) == math.inf
     half = trim(bert, Plan.of(bert, uniform=[0]))
     assert 1 < most_speedup(half, ["uniform"]) < most_speedup(bert, ["uniform"])
 

@@ -486,12 +486,13 @@ def test_a_plain_run_keeps_everything(tmp_path):
 
 @needs_browser
 def test_where_the_time_went_and_several_speeds(tmp_path):
-    metrics = {**speed_facts(), "removed": ["1 of 6 attention heads"]}
+    metrics = {**speed_facts(), "removed": ["1 of 6 attention heads"], "speedup_asked": 1.9}
     write_report([write_run(tmp_path / "run", metrics=metrics, bench=bench_of())], tmp_path / "page.html")
     with opened(tmp_path / "page.html", width=360) as watched:
         page = watched.page
         assert watched.text("#lead").startswith("accuracy .760 → .750, 2.00 × at 8 × 128 on a chip. ")
         assert page.locator("header code").count() == 0, "the dense model is known"
+        assert "asked: 1.9 x; 8 x 128 tokens on cpu" in watched.text(".tiles")
         titles = page.locator("#cost figure h3").all_inner_texts()
         assert titles == ["accuracy against measured speed", "Where the time went"]
         rows = [row.split("\t") for row in page.locator("#cost tbody tr").all_inner_texts()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -59,12 +60,12 @@ def plan_cost(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tupl
 def most_speedup(model: Any, names: Iterable[str], length: int = 128) -> float:
     """The theoretical speed-up (FLOPs) of `model` without any unit of these kinds: no plan for them gives more.
 
-    most_speedup(model, ["heads"])
+    Infinite where nothing else in the model multiplies matrices.
     """
     inner = unwrap(model)
     plan = Plan.of(inner, **{name: _all_units(inner, name) for name in names})
     before, after = plan_cost(inner, plan, length=length)
-    return before.flops / after.flops
+    return before.flops / after.flops if after.flops else math.inf
 
 
 def _all_units(model: Any, name: str) -> Any:

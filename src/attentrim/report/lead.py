@@ -55,11 +55,13 @@ def _parameters(run: Recorded) -> list[Tile]:
 
 
 def _speed(run: Recorded) -> list[Tile]:
+    asked = run.metrics.get("speedup_asked")
+    wanted = f"asked: {asked:g} x; " if isinstance(asked, int | float) else ""
     return [
         Tile(
             "measured speed-up",
             f"{after['speedup']:.2f} x",
-            f"{after['batch']} x {after['length']} tokens on {after['device']}: "
+            f"{wanted}{after['batch']} x {after['length']} tokens on {after['device']}: "
             f"{before['milliseconds_median']:.3g} → {after['milliseconds_median']:.3g} ms",
             after["speedup"],
             "speedup",

@@ -38,7 +38,7 @@ def headline(
         flops_ratio: FLOPs before over those after: the speed-up in theory, said where none was measured.
     """
     speed = _speed(speedup, at, on, flops_ratio)
-    return ", ".join(part for part in (_change(metric, value, before, of), speed) if part)
+    return ", ".join(filter(None, (_change(metric, value, before, of), speed)))
 
 
 def headline_of(result: Mapping[str, Any], bench: Mapping[str, Any], *, here: bool = False) -> str:
@@ -50,7 +50,7 @@ def headline_of(result: Mapping[str, Any], bench: Mapping[str, Any], *, here: bo
     before = result.get("before") or {}
     trained = result.get("head_trained", True)
     change = _change(result["metric"], result["value"], before.get("value"), before.get("of", DENSE))
-    return f"{change if trained else NOT_TRAINED}, {_speed_of(result, bench, here)}"
+    return ", ".join(filter(None, (change if trained else NOT_TRAINED, _speed_of(result, bench, here))))
 
 
 def number(value: float) -> str:

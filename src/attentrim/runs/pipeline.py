@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,8 @@ from .writer import RunWriter
 
 LENGTH = 128
 """Tokens of the sequence that FLOPs are counted for, where the model has positions for as many."""
+FAR = 10.0
+"""A speed-up that nobody expects: a limit beyond it is not worth a word."""
 STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
 
 
@@ -59,8 +60,7 @@ def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallb
     loaded = load_for_task(named, ["train", "validation"], say, fresh_head=True, dropout=settings.dropout)
     if "metric_for_best_model" not in settings.training:
         _choose_by_own_metric(training, loaded.task)
-    if method is not None and method.kinds:
-        say(_limit(loaded.model, method.kinds))
+    _say_limit(loaded.model, method, say)
     train_data = loaded.data("train", settings.max_train_samples)
     evaluation = loaded.evaluation(loaded.data("validation", settings.max_eval_samples), settings.max_eval_samples)
     # hidden states can be learned without a word about a task's answers
@@ -118,13 +118,16 @@ def _before(loaded: Loaded, teacher: Any, evaluation: Evaluation, training: Trai
     return {"before": evaluation.reference(model, training, whose)}
 
 
-def _limit(model: Any, kinds: Sequence[str]) -> str:
+def _say_limit(model: Any, method: Method | None, say: Say) -> None:
     """What the method can reach at most: better known before training than found out after it."""
-    most = min(LENGTH, most_tokens(model))
-    words = [STRUCTURES[kind].plural or STRUCTURES[kind].name for kind in kinds]
+    if method is None or not method.kinds:
+        return
+    length = min(LENGTH, most_tokens(model))
+    most = most_speedup(model, method.kinds, length)
+    words = [STRUCTURES[kind].plural or STRUCTURES[kind].name for kind in method.kinds]
     named = f"{words[0]} alone" if len(words) == 1 else f"{' and '.join(words)} together"
-    speed = times(most_speedup(model, kinds, most))
-    return f"{named} can make this model at most {speed} faster (theoretical, FLOPs at length {most})"
+    if most < FAR:
+        say(f"{named} can make this model at most {times(most)} faster (theoretical, FLOPs at length {length})")
 
 
 def _trainer(
