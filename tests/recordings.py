@@ -108,3 +108,17 @@ def bench_of(before=20.0, after=10.0):
             {**row, "name": "model", "milliseconds_median": after, "speedup": before / after, **quartiles},
         ],
     }
+
+
+def speed_facts():
+    """What a run adds to its result that timed its layers, the last of which is gone, and left two speeds."""
+    parts = {"attention": 1.0, "feed-forward": 2.0, "rest": 0.5}
+    half = {name: time / 2 for name, time in parts.items()}
+    setting = {"batch": 8, "length": 128, "device": "cpu", "dtype": "float32", "backend": "sdpa", "unit": "ms"}
+    rows = [{"layer": 0, "before": parts, "after": half}, {"layer": 1, "before": parts, "after": None}]
+    speeds = [
+        {"asked": 2.0, "measured": 2.05, "flops": 2.2, "value": 0.7, "directory": "speedup-2"},
+        {"asked": 1.5, "measured": 1.52, "flops": 1.55, "value": 0.74, "directory": "speedup-1.5"},
+    ]
+    before = {"of": "the dense model", "value": 0.76, "metrics": {"accuracy": 0.76}}
+    return {"layer_times": {**setting, "rest": 0.25, "rows": rows}, "speeds": speeds, "before": before}

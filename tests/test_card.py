@@ -12,7 +12,7 @@ import yaml
 import zoo
 from commands import fails, run, run_json
 from huggingface_hub import ModelCard
-from recordings import write_run
+from recordings import bench_of, speed_facts, write_run
 
 from attentrim import Plan, trim
 from attentrim.card import known_as, write_card
@@ -306,6 +306,32 @@ def test_what_a_model_is_called(tmp_path, files, name):
         (directory / file).write_text(text)
     assert known_as(str(directory)) == name
     assert known_as("google-bert/bert-base-uncased") == "bert-base-uncased"
+
+
+def test_a_run_begins_with_what_it_cost(tmp_path):
+    write_run(tmp_path, metrics={**speed_facts(), "removed": ["1 of 6 attention heads"]}, bench=bench_of())
+    (tmp_path / CARD).write_text("# Mine\n\n<!-- attentrim: about -->\nOld.\n<!-- /attentrim: about -->\n")
+    write_card(tmp_path)
+    text = flat(tmp_path)
+    assert "**accuracy .760 → .750, 2.00 × at 8 × 128 on a chip**" in text
+    assert text.index("**accuracy") < text.index("Old.")
+    assert "was not measured" not in text
+    assert "| 1.50 × | 1.52 × | 1.55 × | .740 | speedup-1.5 |" in text
+    assert "| 0 | 1.00 → 0.50 | 2.00 → 1.00 | 0.50 → 0.25 |" in text
+    assert "| 1 | 1.00 → 0.00 | 2.00 → 0.00 | 0.50 → 0.00 |" in text
+    (tmp_path / "bench.json").write_text(json.dumps(bench_of(30.0)))
+    write_card(tmp_path)
+    assert "**accuracy .760 → .750, 3.00 × at 8 × 128 on a chip**" in flat(tmp_path)
+
+
+@pytest.mark.parametrize(("config", "command"), [({}, True), ({"task": None}, False)])
+def test_a_run_without_a_dense_model_says_how_to_measure_one(tmp_path, config, command):
+    """Of a script there is no command."""
+    write_run(tmp_path, metrics={"removed": ["1 of 6 attention heads"], "speedup_flops": 1.5}, config=config)
+    write_card(tmp_path)
+    text = flat(tmp_path)
+    assert "**accuracy .750, 1.50 × by FLOPs (not timed)** The dense model was not measured" in text
+    assert ("`attentrim train --config config.yaml --method none --output_dir dense`" in text) == command
 
 
 def test_without_a_model_only_what_was_measured_is_brought_up_to_date(tmp_path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import shlex
 import subprocess
 import sys
 
@@ -12,9 +15,15 @@ import transformers as tf
 import yaml
 from close import assert_same_metrics
 from commands import fails, run, run_json
+from recordings import bench_of, plan_of, speed_facts, write_run
 from safetensors import safe_open
 
 import attentrim
+from attentrim.cli.output import Output
+from attentrim.cli.train import report
+from attentrim.cost import Cost
+from attentrim.runs.finish import Finished
+from attentrim.runs.headline import number, times
 
 
 def train(capsys, home, directory, *more):
@@ -403,3 +412,62 @@ except SystemExit:
     )
     assert "--lr_scheduler_type" in everything.stdout
     assert "--method_config" in everything.stdout
+
+
+def test_what_it_cost_comes_first_and_the_command_for_the_dense_model_works(home, tmp_path, capsys):
+    """Timed, and started from a model that was not trained for the task."""
+    directory = tmp_path / "run"
+    words = ("--model", home / "tiny", "--task", "cola", "--data_dir", home / "data", "--output_dir", directory)
+    few = ("--max_steps", 2, "--use_cpu", "--method_config", "target_sparsity=0.5")
+    assert run("train", *words, *few) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    metrics = json.loads((directory / "metrics.json").read_text())
+    measured = json.loads((directory / "bench.json").read_text())["rows"][-1]["speedup"]
+    assert metrics["speedup_measured"] == measured
+    assert metrics["speedup_flops"] == metrics["flops_ratio"] > 1
+    most = next(line for line in lines if "at most" in line)
+    assert re.fullmatch(
+        r"heads alone can make this model at most \d\.\d\d × faster \(theoretical, FLOPs at .*\)", most
+    )
+    cost = f"matthews {number(metrics['value'])}, {times(measured)} at 8 × 128 on this CPU"
+    assert (
+        lines.index(most) < lines.index(cost) < next(i for i, line in enumerate(lines) if "before and after" in line)
+    )
+    command = lines[lines.index(cost) + 1].partition("to see what this cost: ")[2]
+    assert run(*shlex.split(command)[1:]) == 0
+    dense = json.loads((tmp_path / "run-dense" / "metrics.json").read_text())
+    assert (dense["method"], dense["removed"], dense["speedup_measured"]) == ("none", [], None)
+    assert f"matthews {number(dense['value'])}, nothing removed" in capsys.readouterr().out
+
+
+def test_a_run_that_distils_from_its_own_dense_steps_knows_what_it_lost(home, tmp_path, capsys):
+    settings = ("--method_config", "target_sparsity=0.5", "dense_share=0.5", "--distill_logits", 1)
+    result = train(capsys, home, tmp_path / "run", *settings)
+    dense = evaluate(capsys, home, tmp_path / "run" / "dense", "--use_cpu")
+    assert result["before"]["of"] == "the dense model"
+    assert result["before"]["value"] == pytest.approx(dense["value"], abs=1e-6)
+    assert result["before"]["metrics"] == pytest.approx(dense["metrics"], abs=1e-6)
+    assert f"**matthews {number(dense['value'])} → {number(result['value'])}, " in (
+        tmp_path / "run" / "README.md"
+    ).read_text(encoding="utf-8")
+
+
+def test_the_models_of_several_speeds_are_a_table(capsys, tmp_path):
+    plan = plan_of(removed={0: [0]})
+    recorded = write_run(tmp_path / "run", plan=plan, metrics=speed_facts())
+    size = Cost({"heads": 6}, 10, 40, 10, 128)
+    result = {**json.loads((recorded / "metrics.json").read_text()), "removed": plan.describe()}
+    report(Output(), Finished(None, None, result, bench_of(), (size, size), plan))
+    printed = capsys.readouterr().out
+    assert printed.startswith("accuracy .760 → .750, 2.00 × at 8 × 128 on this CPU")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines()]
+    assert ["dense", "1.00 ×", "1.00 ×", ".760", ""] in rows
+    assert ["2.00 ×", "2.05 ×", "2.20 ×", ".700", "speedup-2"] in rows
+
+
+def test_a_console_without_arrows_gets_the_rest(monkeypatch):
+    file = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", file)
+    Output().say("accuracy .91 → .90, 2.00 ×")
+    file.flush()
+    assert file.buffer.getvalue().decode("cp1252").strip() == "accuracy .91 ? .90, 2.00 ×"

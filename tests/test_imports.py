@@ -31,7 +31,7 @@ LAYERS = (
     "distillation noise calibration schedules",
     "methods",
     "trainer",
-    "runs.reader",
+    "runs.reader runs.headline",
     "plots",
     "report card",
     "runs",

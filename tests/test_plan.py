@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import plans
@@ -14,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attentrim import Plan, find_sites, trim
+from attentrim.breakdown import breakdown, change
 from attentrim.checkpoint.stored import TrimmedConfig, stored_plan
-from attentrim.cost import plan_cost
+from attentrim.cost import cost as cost_of
+from attentrim.cost import most_speedup, plan_cost
 from attentrim.errors import AttentrimError, PlanError
 from attentrim.indices import from_text, to_text
 
@@ -341,3 +344,36 @@ def test_unreadable_files(tmp_path):
         Plan.load(tmp_path / "binary.json")
     with pytest.raises(PlanError, match="Cannot read the plan"):
         Plan.load(tmp_path)
+
+
+@pytest.mark.parametrize("names", [("heads",), ("neurons",), ("heads", "neurons"), ("uniform",)])
+def test_no_plan_is_faster_than_the_most_that_its_kinds_can_give(bert, names):
+    removed = {"heads": {0: [0, 2]}, "neurons": {1: range(5)}, "uniform": [1]}
+    most = most_speedup(bert, names)
+    before, after = plan_cost(bert, Plan.of(bert, **{name: removed[name] for name in names}))
+    assert most > before.flops / after.flops > 1
+
+
+def test_the_most_that_heads_can_give_is_a_model_without_them(bert):
+    without = trim(bert, Plan.of(bert, heads={0: range(4), 1: range(4)}))
+    assert (
+        most_speedup(bert, ["heads"], length=16) == cost_of(bert, length=16).flops / cost_of(without, length=16).flops
+    )
+    assert most_speedup(without, ["heads"]) == 1
+    assert most_speedup(zoo.build("llama").base_model, ["heads", "neurons"]) == math.inf
+    half = trim(bert, Plan.of(bert, uniform=[0]))
+    assert 1 < most_speedup(half, ["uniform"]) < most_speedup(bert, ["uniform"])
+
+
+def test_heads_of_uniform_sites_are_neither_kept_nor_removed(bert):
+    plan = Plan.of(bert, heads={0: [0]}, uniform=[1])
+    before, after = plan_cost(bert, plan)
+    assert (before.units["heads"], after.units["heads"]) == (8, 3)
+    assert change("heads", 8, 3, plan) == "12.5% removed, 4 in uniform sites"
+    left = next(left for left in plan.left() if left.key == "heads_kept")
+    assert left.note == "12.5% removed, 4 in uniform sites"
+    assert plan.sparsity == 0.125
+    assert breakdown(plan).kept()["heads"] == ["3", "uniform"]
+    assert change("heads", 6, 3, plan) == "", "counts of other models say nothing of what this plan removes"
+    assert change("heads", 8, 7, Plan.of(bert, heads={0: [0]})) == "-12.5%"
+    assert change("parameters", 8, 3, plan) == "-62.5%"

@@ -8,7 +8,7 @@ import json
 import matplotlib as mpl
 import numpy
 import pytest
-from recordings import bench_of, history_of, plan_of, write_run
+from recordings import bench_of, history_of, plan_of, speed_facts, write_run
 
 from attentrim import plots
 from attentrim.errors import AttentrimError
@@ -106,7 +106,7 @@ def test_heads_of_uniform_sites_are_gone_too(tmp_path, ax):
     write_run(tmp_path / "u", plan=plan_of(2, uniform=(0,)))
     plots.metric_against_sparsity([tmp_path / "u"], ax)
     assert list(ax.containers[0][0].get_xdata()) == [50]
-    assert ax.get_xlabel() == "heads removed or uniform (%)"
+    assert ax.get_xlabel() == "heads removed or in uniform sites (%)"
 
 
 def test_training_curve(run, ax):
@@ -209,3 +209,28 @@ def test_without_an_ax_a_figure_is_made(run):
     ax = plots.head_map(run)
     assert ax.figure.number in pyplot.get_fignums()
     pyplot.close(ax.figure)
+
+
+def test_metric_against_speed(tmp_path, ax):
+    plots.metric_against_speed(write_run(tmp_path / "run", metrics=speed_facts()), ax)
+    drawn = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines}
+    assert drawn["trimmed"] == ([1.52, 2.05], [0.74, 0.7])
+    assert drawn["the dense model"] == ([1], [0.76])
+    assert ax.get_ylabel() == "accuracy"
+
+
+def test_layer_times_are_stacked_by_part(tmp_path, ax):
+    plots.layer_times(write_run(tmp_path / "run", metrics=speed_facts()), ax)
+    bars = {bars.get_label(): [(bar.get_x(), bar.get_width()) for bar in bars] for bars in ax.containers}
+    assert bars["attention, before"] == [(0, 1), (0, 1)]
+    assert bars["feed-forward, before"] == [(1, 2), (1, 2)]
+    assert bars["rest, before"] == [(3, 0.5), (3, 0.5)]
+    assert bars["feed-forward"] == [(0.5, 1), (0, 0)]
+    assert bars["rest"] == [(1.5, 0.25), (0, 0)]
+    assert [text.get_text().strip() for text in ax.texts] == ["removed"]
+    assert ax.get_xlabel() == "ms"
+
+
+def test_sites_that_are_uniform_are_no_sites_without_heads(tmp_path, ax):
+    plots.heads_by_layer(write_run(tmp_path / "run", plan=plan_of(2, removed={0: [0, 1, 2]}, uniform=(1,))), ax)
+    assert [text.get_text() for text in ax.texts] == ["0", "", "uniform"]

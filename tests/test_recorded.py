@@ -6,7 +6,7 @@ import json
 
 import numpy
 import pytest
-from recordings import WORDS, history_of, plan_of, write_run
+from recordings import WORDS, history_of, plan_of, speed_facts, write_run
 from safetensors.numpy import load_file
 
 from attentrim.errors import AttentrimError
@@ -142,3 +142,28 @@ def test_what_is_no_run_is_refused(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({}))
     with pytest.raises(AttentrimError, match="is no run"):
         Recorded.read(tmp_path)
+
+
+def test_times_of_layers_and_several_speeds(tmp_path):
+    run = Recorded.read(write_run(tmp_path / "run", metrics=speed_facts()))
+    assert run.before["value"] == 0.76
+    times = run.layer_times
+    assert (times.unit, times.setting) == ("ms", "8 x 128 tokens, cpu, float32, sdpa")
+    assert times.parts == ("attention", "feed-forward", "rest")
+    assert times.before == ((1.0, 2.0, 0.5),) * 2
+    assert times.after == ((0.5, 1.0, 0.25), None)
+    assert (times.total_before, times.total_after) == (7.25, 2.0)
+    assert [(point.asked, point.measured, point.value) for point in run.speeds] == [
+        (1.5, 1.52, 0.74),
+        (2.0, 2.05, 0.7),
+    ]
+    plain = Recorded.read(write_run(tmp_path / "plain"))
+    assert (plain.before, plain.layer_times, plain.speeds) == ({}, None, [])
+
+
+@pytest.mark.parametrize("damage", ["no", [], {}, {"rows": 3}, {"rows": [{"layer": 0}]}, {"rows": [None]}])
+def test_damaged_times_and_speeds_are_left_out(tmp_path, damage):
+    times = {**speed_facts()["layer_times"], **damage} if isinstance(damage, dict) and damage else damage
+    metrics = {"layer_times": times, "speeds": [damage, {"asked": "much"}, {}], "before": damage}
+    run = Recorded.read(write_run(tmp_path / "run", metrics=metrics))
+    assert (run.layer_times, run.speeds, run.before) == (None, [], {})

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from browsing import needs_browser, opened
 from commands import fails, run_json
-from recordings import bench_of, history_of, plan_of, write_run
+from recordings import bench_of, history_of, plan_of, speed_facts, write_run
 
 from attentrim import Plan
 from attentrim.report import write_report
 from attentrim.report.attention import packed_attention
 from attentrim.report.page import run_page
+from attentrim.runs.headline import number, times
 from attentrim.runs.reader import Recorded, entries
 
 COLA = Path(__file__).parent.parent.parent / "shared" / "data" / "glue" / "CoLA"
@@ -82,7 +83,8 @@ def test_a_real_run_in_a_browser(real):
         assert raw["train_seconds"] == metrics["train_seconds"]
         speed = json.loads((real / "bench.json").read_text())["rows"][-1]["speedup"]
         assert raw["speedup"] == speed
-        assert f"{metrics['value']:.4f}" in watched.text("#lead")
+        assert watched.text("#lead").startswith(f"matthews {number(metrics['value'])}, {times(speed)} at 8 × 128 on ")
+        assert "--method none" in watched.text("header code")
         rows = page.locator("#removed tbody").first.locator("tr").all_inner_texts()
         assert [int(re.search(r"(\d+) of 12", row)[1]) for row in rows] == metrics["heads_kept"]
         # the map at the end is the plan
@@ -480,6 +482,35 @@ def test_a_plain_run_keeps_everything(tmp_path):
     page = comparison(tmp_path, run)
     assert "Nothing was removed from tiny." in page
     assert "6 of 6 none removed" in page
+
+
+@needs_browser
+def test_where_the_time_went_and_several_speeds(tmp_path):
+    metrics = {**speed_facts(), "removed": ["1 of 6 attention heads"], "speedup_asked": 1.9}
+    write_report([write_run(tmp_path / "run", metrics=metrics, bench=bench_of())], tmp_path / "page.html")
+    with opened(tmp_path / "page.html", width=360) as watched:
+        page = watched.page
+        assert watched.text("#lead").startswith("accuracy .760 → .750, 2.00 × at 8 × 128 on a chip. ")
+        assert page.locator("header code").count() == 0, "the dense model is known"
+        assert "asked: 1.9 x; 8 x 128 tokens on cpu" in watched.text(".tiles")
+        titles = page.locator("#cost figure h3").all_inner_texts()
+        assert titles == ["accuracy against measured speed", "Where the time went"]
+        rows = [row.split("\t") for row in page.locator("#cost tbody tr").all_inner_texts()]
+        assert ["1.50 ×", "1.52 ×", "1.55 ×", ".740", "speedup-1.5"] in rows
+        assert ["0", "1.00", "0.50", "2.00", "1.00", "0.50", "0.25", "3.50", "1.75"] in rows
+        assert ["1", "1.00", "removed", "2.00", "removed", "0.50", "removed", "3.50", "removed"] in rows
+        assert [*["all", "", "", "", "", "", ""], "7.25", "2.00"] in rows
+        watched.check()
+
+
+def test_heads_of_uniform_sites_are_said_to_be_removed_nowhere(tmp_path):
+    sizes = {"heads": 3, "heads_against": 6}
+    run = write_run(tmp_path / "run", plan=plan_of(2, uniform=(1,)), bench={**bench_of(), **sizes})
+    page = comparison(tmp_path, run)
+    assert "3 of 6 none removed, 3 in uniform sites" in page
+    assert "heads 6 3 none removed, 3 in uniform sites" in page
+    assert "Heads kept by site: 3 of 3, uniform." in page
+    assert page.count("-50.0%") == 1, "of the FLOPs"
 
 
 def test_the_command(tmp_path, capsys):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .plan import Plan
 from .sites import layer_of
+from .structures import STRUCTURES
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,13 @@ class Breakdown:
     columns: tuple[str, ...]
     rows: tuple[LayerRow, ...]
 
+    def kept(self) -> dict[str, list[str]]:
+        """By column, what each layer keeps, in short: '8', 'uniform', 'removed'."""
+        return {
+            name: [row.cells[number].text.partition(" of ")[0] or "-" for row in self.rows]
+            for number, name in enumerate(self.columns)
+        }
+
 
 NOTHING = Cell("", None)
 REMOVED = Cell("removed", 0.0)
@@ -49,3 +57,16 @@ def breakdown(plan: Plan) -> Breakdown:
         for index, (path, here) in enumerate(cells.items())
     )
     return Breakdown(columns, tuple(rows))
+
+
+def change(name: str, before: float, after: float, plan: Plan | None = None) -> str:
+    """How a count changed, for a table of sizes: '-41.3%'.
+
+    Heads of uniform sites are gone and not removed (002, eq. 14). A percentage would count them as removed, so where
+    the plan knows of such units, their number is said apart.
+    """
+    known = plan is not None and name in STRUCTURES and STRUCTURES[name].places in plan.shapes
+    left = STRUCTURES[name].left(plan) if known else None
+    if left is not None and left.apart:
+        return left.note if (left.total, left.kept) == (before, after) else ""  # or the counts are of other models
+    return f"{(after - before) / before:+.1%}" if before else ""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .errors import PlanError
 from .flops import flops, most_tokens, skeleton
 from .plan import Plan
 from .sites import unwrap
-from .structures import kinds
+from .structures import STRUCTURES, Structure, kinds
 from .surgery import operate
 
-__all__ = ["Cost", "cost", "flops", "most_tokens", "plan_cost", "skeleton"]
+__all__ = ["Cost", "cost", "flops", "most_speedup", "most_tokens", "plan_cost", "skeleton"]
 
 
 @dataclass(frozen=True)
@@ -53,3 +55,30 @@ def plan_cost(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tupl
     trimmed = skeleton(inner)
     operate(trimmed, plan.fitted(inner))
     return cost(inner, batch, length), cost(trimmed, batch, length)
+
+
+def most_speedup(model: Any, names: Iterable[str], length: int = 128) -> float:
+    """The theoretical speed-up (FLOPs) of `model` without any unit of these kinds: no plan for them gives more.
+
+    Infinite where nothing else in the model multiplies matrices.
+    """
+    inner = unwrap(model)
+    plan = Plan.of(inner, **{name: _all_units(inner, name) for name in names})
+    before, after = plan_cost(inner, plan, length=length)
+    return before.flops / after.flops if after.flops else math.inf
+
+
+def _all_units(model: Any, name: str) -> Any:
+    """All units of a kind, as plans name them."""
+    kind = STRUCTURES[name]
+    if kind.within:
+        return {place.index: range(kind.units(place.shape)) for place in kind.find(model)}
+    return [place.index for place in kind.find(model) if _can_go(kind, place)]
+
+
+def _can_go(kind: Structure, place: Any) -> bool:
+    try:
+        kind.check(place.index, place.shape, ())
+    except PlanError:
+        return False
+    return True

@@ -183,6 +183,11 @@ class Trainer(transformers.Trainer):
                 self.session.note({key: value for key, value in found.items() if not key.endswith(_SPEEDS)})
         return super().evaluate(eval_dataset, *args, **kwargs)
 
+    @property
+    def dense_model(self) -> Any:
+        """What the method's dense steps left, where the run goes on to distil from it; None elsewhere."""
+        return self.teacher if self.session is not None and self._driver.keeps_teacher else None
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log({**logs, **(self.session.metrics() if self.session else {})}, start_time)
 

@@ -18,7 +18,7 @@ __all__ = ["cards_when_saving", "known_as", "try_card", "write_card"]
 TAG = "attentrim"
 CARRIED = ("license", "license_name", "license_link", "language")
 """Fields that hold for whatever is made from a model."""
-SECTIONS = ("title", "about", "results", "seeds", "speed", "loading", "heads")
+SECTIONS = ("title", "headline", "about", "results", "seeds", "speeds", "speed", "times", "loading", "heads")
 """Ours, in the order in which a new card has them."""
 PIPELINES = {
     "SequenceClassification": "text-classification",
@@ -61,7 +61,10 @@ def write_card(
         sections["heads"] = say.layers(plan)
         _describe(page, model)
     if run.metrics:
+        sections["headline"] = say.headline(run)
         sections["results"] = say.results(run)
+        sections["speeds"] = say.speeds(run)
+        sections["times"] = say.layer_times(run)
     if run.metrics or model is not None:
         _index(page, run)
     if run.bench.get("against"):

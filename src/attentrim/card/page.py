@@ -107,5 +107,10 @@ class Page:
                 rest = self.body[found[1] :].lstrip("\n")
                 self.body = f"{self.body[: found[1]]}\n{new}" + (f"\n{rest}" if rest else "")
                 return
+        for later in order[order.index(name) + 1 :]:
+            found = self._find(later)
+            if found:
+                self.body = f"{self.body[: found[0]]}{new}\n{self.body[found[0] :]}"
+                return
         start = self.body.rstrip("\n")
         self.body = f"{start}\n\n{new}" if start else new

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..runs.headline import dense_command, headline_of, lacks_dense, speeds_table
 from ..runs.reader import PLAN, Recorded, measured_pairs
 from ..version import __version__
 from .names import known_as, trained_with
@@ -40,6 +41,37 @@ def about(run: Recorded, base: str | None, plan: Plan | None, model: Any) -> str
     trimmed = stored_plan(model) is not None
     gone = "Removed" if trimmed else f"To be removed ({PLAN})"
     return f"{made} {gone}: {', '.join(plan.describe())}; {whole:,} parameters are left."
+
+
+def headline(run: Recorded) -> str:
+    """What it cost: the first line that a reader sees."""
+    text = f"**{headline_of(run.metrics, run.bench)}**"
+    if not lacks_dense(run.metrics):
+        return text
+    how = f": `{dense_command()}`, beside config.yaml, measures it" if run.repeatable else ""
+    return f"{text}\n\nThe dense model was not measured, so what the removal cost is not known{how}."
+
+
+def speeds(run: Recorded) -> str | None:
+    """The models of one training."""
+    columns, rows = speeds_table(run.metrics)
+    return f"## Speeds\n\n{_table(columns, rows)}" if rows else None
+
+
+def layer_times(run: Recorded) -> str | None:
+    """Where the time went, in short."""
+    found = run.layer_times
+    if found is None:
+        return None
+    rows = [
+        (layer, *(f"{old:.2f} → {new:.2f}" for old, new in zip(before, after or [0.0] * len(before), strict=True)))
+        for layer, before, after in zip(found.layers, found.before, found.after, strict=True)
+    ]
+    table = _table(("layer", *found.parts), rows)
+    return (
+        f"## {found.title}\n\n{table}\n\n{found.unit}, before → after ({found.setting}); embeddings and task "
+        f"head: {found.outside:.2f}."
+    )
 
 
 def loading(model: Any) -> str:
@@ -97,7 +129,8 @@ def seeds(found: Mapping[str, Any]) -> str:
 
 
 def _percent(entry: Mapping[str, Any]) -> str:
-    return "" if entry.get("sparsity") is None else f"{entry['sparsity']:.0%}"
+    uniform = f" + {entry['uniform']:g} uniform sites" if entry.get("uniform") else ""
+    return "" if entry.get("sparsity") is None else f"{entry['sparsity']:.0%}{uniform}"
 
 
 def speed(bench: Mapping[str, Any]) -> str | None:

@@ -59,6 +59,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     import torch
 
     from ..bench.record import bench_record
+    from ..checkpoint.stored import stored_plan
     from ..cost import cost
     from ..machine import measured_with
     from ..runs.models import load_model, silence_libraries
@@ -76,7 +77,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     if size_against:
         _mention_mismatch(output, model, against)
         output.say(f"model: {args.model}, against: {args.against}")
-        size_table(output, "sizes (before: against, after: model)", size_against, size)
+        size_table(output, "sizes (before: against, after: model)", size_against, size, stored_plan(model))
     show_rows(output, rows)
     data = bench_record((args.model, args.against), (size, size_against), rows, machine, args.repeats, args.padding)
     _keep(args, output, data)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtraError
+from ..runs.headline import headline_of
 from ..runs.settings import EMBEDDED_TASK, RunSettings
 from . import bench
 from .output import Output, positive
@@ -49,6 +50,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     speed = _bench(output, "--model", small, "--against", dense, *BENCH)
     output.say("4 of 4: write a page about it")
     page = _page(output, small, directory / "report.html")
+    output.say(headline_of(after, speed, here=True))
     measured = {row["name"]: row for row in speed["rows"]}
     _show_results(output, before, after, measured)
     _show_next(output, dense, small, page, time.perf_counter() - started)

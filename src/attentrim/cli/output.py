@@ -14,6 +14,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from ..cost import Cost
+    from ..plan import Plan
 
 
 class Output:
@@ -26,6 +27,8 @@ class Output:
     def say(self, text: str) -> None:
         """A remark, which --quiet leaves out."""
         if not self.quiet:
+            encoding = self.console.encoding  # a file on Windows may know no arrows
+            text = text.encode(encoding, "replace").decode(encoding)
             self.console.print(text, markup=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -70,17 +73,20 @@ def megabytes(count: int) -> str:
     return f"{count / 1e6:.1f} MB"
 
 
-def size_table(output: Output, title: str, before: Cost, after: Cost) -> None:
-    """Two models side by side."""
+def size_table(output: Output, title: str, before: Cost, after: Cost, plan: Plan | None = None) -> None:
+    """Two models side by side. The plan that is between them knows which units are gone without being removed."""
+    from ..breakdown import change
+
+    units = ((name, count, after.units[name]) for name, count in before.units.items())
     rows: list[tuple[str, Any, Any, str]] = [
-        *((name, count, after.units[name], _change(count, after.units[name])) for name, count in before.units.items()),
-        ("parameters", before.parameters, after.parameters, _change(before.parameters, after.parameters)),
-        ("size", megabytes(before.bytes), megabytes(after.bytes), _change(before.bytes, after.bytes)),
+        *((name, count, left, change(name, count, left, plan)) for name, count, left in units),
+        ("parameters", before.parameters, after.parameters, change("", before.parameters, after.parameters)),
+        ("size", megabytes(before.bytes), megabytes(after.bytes), change("", before.bytes, after.bytes)),
         (
             f"MFLOPs (1x{before.length})",
             before.flops // 10**6,
             after.flops // 10**6,
-            _change(before.flops, after.flops),
+            change("", before.flops, after.flops),
         ),
     ]
     output.table(title, ("", "before", "after", "change"), rows)
@@ -97,8 +103,3 @@ def size_fields(before: Cost, after: Cost) -> dict[str, float]:
         "flops": after.flops,
         "flops_ratio": before.flops / after.flops if after.flops else 0.0,
     }
-
-
-def _change(before: float, after: float) -> str:
-    """'-41.3%'"""
-    return f"{100 * (after - before) / before:+.1f}%" if before else ""

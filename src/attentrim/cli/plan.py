@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError, MethodError
 from ..runs.facts import facts_of_plan, removed_in_words
+from ..runs.headline import headline
 from ..runs.settings import read_method
 from .arguments import add_search_arguments, add_task_arguments, parse_settings, task_settings
 from .output import Output, positive, size_fields, size_table
@@ -44,9 +45,11 @@ def run(args: argparse.Namespace, output: Output) -> None:
     plan = method.search(loaded.model.to(device), calibration=batches, seed=args.seed)
     plan.save(args.out)
     before, after = plan_cost(loaded.model, plan)
-    size_table(output, f"{args.out}: what it would do to {args.model}", before, after)
-    result = {"out": args.out, "method": args.method, **facts_of_plan(plan), **size_fields(before, after)}
-    for line in removed_in_words(result):
+    sizes = size_fields(before, after)
+    output.say(headline(loaded.task.metric, None, flops_ratio=sizes["flops_ratio"]))
+    size_table(output, f"{args.out}: what it would do to {args.model}", before, after, plan)
+    result = {"out": args.out, "method": args.method, **facts_of_plan(plan), **sizes}
+    for line in removed_in_words(plan):
         output.say(line)
     output.say(f"next: attentrim trim --model {args.model} --plan {args.out} --output_dir small")
     output.result(result)

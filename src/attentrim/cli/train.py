@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..runs.facts import removed_in_words
+from ..runs.headline import dense_command, headline_of, lacks_dense, speeds_table
 from ..runs.settings import DATA_SETTINGS, RUN_SETTINGS
 from .arguments import OF_ONE_METHOD, add_method_config, add_settings, add_task_arguments, run_settings
 from .output import Output, metric_rows, size_table
@@ -56,9 +57,15 @@ def run(args: argparse.Namespace, output: Output) -> None:
 
 def report(output: Output, finished: Finished) -> None:
     result = finished.result
-    size_table(output, f"{result['output_dir']}: before and after", *finished.sizes)
+    output.say(headline_of(result, finished.speed, here=True))
+    if lacks_dense(result):
+        output.say(f"the dense model was not measured; to see what this cost: {dense_command(result['output_dir'])}")
+    columns, speeds = speeds_table(result)
+    if speeds:
+        output.table("the models of this training", columns, speeds)
+    size_table(output, f"{result['output_dir']}: before and after", *finished.sizes, finished.plan)
     output.table(f"{result['task']}, {result['examples']} examples", ("metric", "value"), metric_rows(result))
-    for line in [*removed_in_words(result), *_other_values(result), *_speedups(finished.speed)]:
+    for line in [*removed_in_words(finished.plan), *_other_values(result)]:
         output.say(line)
     output.say(f"trained for {result['train_seconds']:.0f} s; see it: attentrim report --run {result['output_dir']}")
     output.result(result)
@@ -72,12 +79,3 @@ def _other_values(result: dict[str, Any]) -> list[str]:
         lines.append(f"with {name.replace('_', ' ')} at work, {metric} was {value:.4f}")
     lines += result.get("remarks", [])
     return lines + ([f"{metric} of {before['of']} was {before['value']:.4f}"] if before else [])
-
-
-def _speedups(speed: dict[str, Any]) -> list[str]:
-    return [
-        f"{row['speedup']:.2f} times as fast as before it was trimmed ({row['batch']} x {row['length']} tokens on "
-        f"{row['device']}; `attentrim bench` measures more)"
-        for row in speed.get("rows", [])
-        if row["name"] == "model" and row["speedup"]
-    ]

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     copied = copy_companions(args.model, output_dir)
     try_card(output_dir, small, base=args.model)
 
-    size_table(output, "portable" if args.portable else "trimmed", before, after)
+    size_table(output, "portable" if args.portable else "trimmed", before, after, whole)
     output.say(f"removed: {', '.join(whole.describe())}")
     left = unshrunk(model, plan) if args.portable else []
     for text in left:

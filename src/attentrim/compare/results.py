@@ -138,7 +138,9 @@ def short_table(summaries: Sequence[Summary], metric: str, baseline: str | None)
     rows = []
     for item in summaries:
         low, high = item.interval or (None, None)
-        removed = _number(item.sparsity, "{:.0%}") + (_number(item.uniform, " +{:g} sites") if item.uniform else "")
+        removed = _number(item.sparsity, "{:.0%}") + (
+            _number(item.uniform, " + {:g} uniform sites") if item.uniform else ""
+        )
         rows.append(
             [
                 item.name,

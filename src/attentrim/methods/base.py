@@ -128,6 +128,7 @@ class Method:
         return 0.0
 
     @property
+<<<<<<< HEAD
     def restarts(self) -> list[float]:
         """The shares of the steps at which the learning rate starts its schedule again."""
         return [self.dense] if self.dense else []
@@ -140,6 +141,11 @@ class Method:
     def starting_from(self, trained: bool) -> Method:
         """The method for a model that has been trained for its task, or has not."""
         return self
+=======
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of structure that it removes."""
+        return ()
+>>>>>>> cost
 
     @property
     def data(self) -> DataNeeds:

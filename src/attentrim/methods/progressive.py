@@ -72,6 +72,10 @@ class ProgressiveMethod(Method):
         raise NotImplementedError
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        return ("uniform",) if self.pruning is not None else ()
+
+    @property
     def first_share(self) -> float:
         """The share of the steps before the first site turns uniform; 1 where sites are pruned when training ends."""
         raise NotImplementedError

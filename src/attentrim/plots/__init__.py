@@ -12,6 +12,7 @@ the `ax`; without one it makes a figure. Nothing is shown or saved.
 from __future__ import annotations
 
 from .comparisons import metric_against_sparsity, sweep
+from .costs import layer_times, metric_against_speed
 from .curves import drop_rates, metric_by_epoch, training_curve
 from .heads import head_map, head_map_over_training, heads_by_layer, kept_by_seeds
 from .speed import latency_and_flops
@@ -23,7 +24,9 @@ __all__ = [
     "heads_by_layer",
     "kept_by_seeds",
     "latency_and_flops",
+    "layer_times",
     "metric_against_sparsity",
+    "metric_against_speed",
     "metric_by_epoch",
     "sweep",
     "training_curve",

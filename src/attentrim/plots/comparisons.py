@@ -39,8 +39,7 @@ def metric_against_sparsity(results: Results, ax: Axes | None = None) -> Axes:
             **look(number),
         )
     below(ax)
-    uniform = any(point.gone > point.sparsity + 1e-9 for point in found.points)
-    return tidy(ax, "heads removed or uniform (%)" if uniform else "heads removed (%)", found.metric)
+    return tidy(ax, f"{found.gone_means} (%)", found.metric)
 
 
 def sweep(results: Results, setting: str, ax: Axes | None = None) -> Axes:

@@ -108,7 +108,13 @@ def heads_by_layer(run: Run, ax: Axes | None = None) -> Axes:
     sites = range(len(run.plan.shapes["sites"]))
     shares = [kept / max(1, run.plan.shapes["sites"][index].heads) for index, kept in enumerate(run.plan.heads_kept)]
     bars = ax.bar(sites, shares, color=BLUE, alpha=0.75, label="heads kept")
-    ax.bar_label(bars, [str(kept) for kept in run.plan.heads_kept], padding=1)
+    ax.bar_label(
+        bars,
+        ["" if site in run.plan.uniform else str(kept) for site, kept in enumerate(run.plan.heads_kept)],
+        padding=1,
+    )
+    for site in run.plan.uniform:
+        ax.text(site, 0.02, "uniform", rotation=90, ha="center", va="bottom")
     changed = run.attention_changed()
     if changed:
         ax.plot(

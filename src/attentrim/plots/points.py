@@ -48,6 +48,12 @@ class Points:
     points: tuple[Point, ...]
 
     @property
+    def gone_means(self) -> str:
+        """What `gone` counts in these runs."""
+        uniform = any(point.gone > point.sparsity + 1e-9 for point in self.points)
+        return "heads removed or in uniform sites" if uniform else "heads removed"
+
+    @property
     def base(self) -> Point | None:
         return next((point for point in self.points if point.name == self.baseline), None)
 

@@ -89,7 +89,7 @@ def _lead(points: Points, ended: Sequence[Compared], results: Mapping[str, Any] 
     """What a reader takes away; `results` are those of a comparison, whose runs are trained alike."""
     best = (max if points.higher_is_better else min)(points.points, key=lambda point: point.mean)
     text = f"The best {points.metric} is {best.mean:.4f}, by {best.name}"
-    text += f" ({best.gone:.0%} of the heads gone)." if best.gone else "."
+    text += f" ({best.gone:.0%} of the {points.gone_means})." if best.gone else "."
     base = points.base
     if base is not None and base is not best:
         text += f" The baseline, {base.name}, has {base.mean:.4f}."

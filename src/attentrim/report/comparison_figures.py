@@ -26,8 +26,8 @@ def _against_sparsity(points: Points, source: Any) -> Figure | None:
     ordered = sorted(points.points, key=lambda point: point.gone)
     words = "; ".join(f"{point.name}: {point.mean:.4f} with {point.gone:.0%} gone" for point in ordered) + "."
     rows = [[point.name, f"{point.gone:.1%}", f"{point.mean:.4f}", f"{point.sd:.4f}"] for point in ordered]
-    numbers = Numbers(["run", "heads gone", points.metric, "sd"], rows)
-    title = f"{points.metric} against heads removed"
+    numbers = Numbers(["run", points.gone_means, points.metric, "sd"], rows)
+    title = f"{points.metric} against {points.gone_means}"
     return figure(title, lambda ax: plots.metric_against_sparsity(source, ax), words, numbers)
 
 

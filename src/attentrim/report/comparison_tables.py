@@ -32,7 +32,7 @@ def summary_table(points: Points, whole: Mapping[str, Any]) -> Numbers:
                 "" if not interval else f"{interval[0]:+.4f} to {interval[1]:+.4f}",
             ]
         )
-    names = ["run", f"{points.metric} (mean ± sd)", "seeds", "heads gone"]
+    names = ["run", f"{points.metric} (mean ± sd)", "seeds", points.gone_means]
     if any(row[4] for row in rows):
         return Numbers([*names, f"against {points.baseline}", "95% interval"], rows)
     return Numbers(names, [row[:4] for row in rows])

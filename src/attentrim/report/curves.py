@@ -57,16 +57,17 @@ def _by_layer(run: Recorded) -> Figure | None:
         return None
     changed = run.attention_changed()
     most = max(changed, key=changed.__getitem__) if changed else None
-    words = "Heads kept by layer: " + ", ".join(map(str, run.plan.heads_kept)) + "."
-    if most is not None:
-        words += f" The attention of kept heads changed most in layer {most} (1 - cosine {changed[most]:.2f})."
-    rows = [
-        [str(index), f"{kept} of {run.plan.shapes['sites'][index].heads}", short(changed.get(index))]
-        for index, kept in enumerate(run.plan.heads_kept)
+    kept = [
+        site.left_of(run.plan.shapes["sites"][index]) if site else "removed"
+        for index, site in enumerate(run.plan.final("sites"))
     ]
-    numbers = Numbers(["layer", "heads kept", "attention changed (1 - cosine)"], rows)
+    words = "Heads kept by site: " + ", ".join(kept) + "."
+    if most is not None:
+        words += f" The attention of kept heads changed most in site {most} (1 - cosine {changed[most]:.2f})."
+    rows = [[str(index), text, short(changed.get(index))] for index, text in enumerate(kept)]
+    numbers = Numbers(["site", "heads kept", "attention changed (1 - cosine)"], rows)
     return figure(
-        "Heads kept and attention changed, by layer", lambda ax: plots.heads_by_layer(run, ax), words, numbers
+        "Heads kept and attention changed, by site", lambda ax: plots.heads_by_layer(run, ax), words, numbers
     )
 
 

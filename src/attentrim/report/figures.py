@@ -61,6 +61,7 @@ def figure(
         "axes.edgecolor": INK,
         "axes.labelcolor": INK,
         "axes.facecolor": "none",
+        "hatch.color": INK,
         "text.color": INK,
         "xtick.color": INK,
         "ytick.color": INK,

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from ..runs.headline import dense_command, headline_of, lacks_dense
 from ..runs.reader import Recorded, measured_pairs
 from .removals import removal_tiles, removed_in_words
 from .tiles import Tile
+
+
+def headline(run: Recorded) -> str:
+    """What it cost; nothing where the run has no result."""
+    return headline_of(run.metrics, run.bench) if run.metrics else ""
 
 
 def lead(run: Recorded) -> str:
@@ -12,33 +18,31 @@ def lead(run: Recorded) -> str:
         where = f" The last recorded step is {run.last_step}." if run.history else ""
         return f"This run has no result: it was stopped early, or its evaluation failed.{where}"
     metrics = run.metrics
-    result = f"On {metrics['examples']:,} validation examples of {run.task} its {metrics['metric']} is"
-    result += f" {metrics['value']:.4f}"
-    for _, after in measured_pairs(run.bench)[:1]:
-        fewer = 1 - run.bench["parameters"] / run.bench["parameters_against"]
-        result += f"; it runs {after['speedup']:.2f} times as fast"
-        result += f" and has {fewer:.1%} fewer parameters"
-    known = metrics.get("before") or {}
-    if known.get("value") is not None:
-        reference = f" For {known['of']} it was {known['value']:.4f}."
-    elif run.plan:
-        reference = " No unpruned model was measured beside it, so what the removal cost is not known."
-    else:
-        reference = ""
-    return f"{removed_in_words(run)} {result}.{reference}"
+    of = f", against {run.before['of']}" if run.before else ""
+    how = f"Measured on {metrics['examples']:,} validation examples of {run.task}{of}"
+    if run.bench.get("parameters_against"):
+        how += f"; {1 - run.bench['parameters'] / run.bench['parameters_against']:.1%} fewer parameters"
+    return f"{removed_in_words(run)} {how}."
+
+
+def dense(run: Recorded) -> tuple[str, str | None]:
+    """Where no dense model was measured: that it was not, and the command that does it, if there is one."""
+    if not lacks_dense(run.metrics):
+        return "", None
+    command = dense_command(str(run.path)) if run.repeatable else None
+    return "The dense model was not measured, so what the removal cost is not known.", command
 
 
 def tiles(run: Recorded) -> list[Tile]:
     """The numbers that matter."""
-    return [*_metric(run), *removal_tiles(run), *_parameters(run), *_speed(run), *_time(run)]
+    return [*_metric(run), *_speed(run), *removal_tiles(run), *_parameters(run), *_time(run)]
 
 
 def _metric(run: Recorded) -> list[Tile]:
     if not run.metrics:
         return []
-    value, before = run.metrics["value"], run.metrics.get("before") or {}
-    known = before.get("value")
-    note = f"{value - known:+.4f} against {before['of']}" if known is not None else f"seed {run.seed}"
+    value, before = run.metrics["value"], run.before
+    note = f"{value - before['value']:+.4f} against {before['of']}" if before else f"seed {run.seed}"
     return [Tile(run.metrics["metric"], f"{value:.4f}", note, value, "value")]
 
 
@@ -51,11 +55,13 @@ def _parameters(run: Recorded) -> list[Tile]:
 
 
 def _speed(run: Recorded) -> list[Tile]:
+    asked = run.metrics.get("speedup_asked")
+    wanted = f"asked: {asked:g} x; " if isinstance(asked, int | float) else ""
     return [
         Tile(
             "measured speed-up",
             f"{after['speedup']:.2f} x",
-            f"{after['batch']} x {after['length']} tokens on {after['device']}: "
+            f"{wanted}{after['batch']} x {after['length']} tokens on {after['device']}: "
             f"{before['milliseconds_median']:.3g} → {after['milliseconds_median']:.3g} ms",
             after["speedup"],
             "speedup",

@@ -7,12 +7,13 @@ import shlex
 from ..runs.reader import CONFIG, Recorded
 from ..version import __version__
 from .attention import packed_attention
+from .cost_figures import cost_figures
 from .curves import run_figures
 from .head_map import head_map
-from .lead import lead, remarks, tiles
+from .lead import dense, headline, lead, remarks, tiles
 from .removals import layers_table, outcomes, reason, removed_heads
 from .render import render
-from .tables import check, machine_rows, place, sizes, speeds
+from .tables import check, layer_times, machine_rows, models, place, sizes, speeds
 
 
 def run_page(run: Recorded) -> str:
@@ -22,7 +23,9 @@ def run_page(run: Recorded) -> str:
         version=__version__,
         title=f"{run.model} on {run.task}, {'plain fine-tuning' if run.method == 'none' else run.method}",
         run=run,
+        headline=headline(run),
         lead=lead(run),
+        dense=dense(run),
         tiles=tiles(run),
         remarks=remarks(run),
         missing=run.missing,
@@ -33,6 +36,9 @@ def run_page(run: Recorded) -> str:
         removed=removed_heads(run),
         sizes=sizes(run),
         speeds=speeds(run),
+        cost_figures=cost_figures(run),
+        models=models(run),
+        layer_times=layer_times(run),
         check=check(run),
         place=place(run.bench.get("machine") or {}),
         machine=machine_rows(run.metrics.get("measured_with") or {}),
@@ -48,6 +54,6 @@ def run_page(run: Recorded) -> str:
 
 def _command(run: Recorded) -> str | None:
     """What reproduces the run; None where it was trained by a script."""
-    if not any(run.config.get(name) for name in ("task", "train_file", "dataset")):
+    if not run.repeatable:
         return None
     return f"attentrim train --config {shlex.quote(str(run.path / CONFIG))} --output_dir again"

@@ -129,9 +129,8 @@ def removal_tiles(run: Recorded) -> list[Tile]:
         return []
     tiles = []
     for left in run.plan.left():
-        note = "none removed" if left.kept == left.total else f"{1 - left.kept / left.total:.1%} removed"
         value = f"{left.kept:,} of {left.total:,}"
-        tiles.append(Tile(left.label, value, left.remark or note, left.kept, left.key))
+        tiles.append(Tile(left.label, value, left.note, left.kept, left.key))
     return tiles
 
 
@@ -142,7 +141,11 @@ def columns(runs: Sequence[Recorded]) -> list[str]:
 
 def cells(run: Recorded, names: Sequence[str]) -> list[str]:
     """What these columns hold for a run."""
-    found = {left.label: f"{left.kept:,} of {left.total:,}" for left in (run.plan.left() if run.plan else [])}
+    left = run.plan.left() if run.plan else []
+    found = {
+        one.label: f"{one.kept:,} of {one.total:,}" + (f", {one.apart} {one.remark}" if one.apart else "")
+        for one in left
+    }
     return [found.get(name, "") for name in names]
 
 

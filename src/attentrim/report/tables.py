@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..runs.headline import speeds_table
 from ..runs.reader import Recorded, measured_pairs
+from .figures import Numbers
 
 UNITS = {"heads": (1, "{:.0f}"), "parameters": (1, "{:,.0f}"), "bytes": (1e6, "{:.1f} MB"), "flops": (1e9, "{:.2f} G")}
 
 
 def sizes(run: Recorded) -> list[tuple[str, str, str, str]]:
+    from ..breakdown import change
+
     bench, rows = run.bench, []
     names = {"bytes": "size", "flops": f"FLOPs (1 x {bench.get('flops_length')} tokens)"}
     for name, (unit, shape) in UNITS.items():
         before, after = bench.get(f"{name}_against"), bench.get(name)
         if before and after is not None:
-            cells = (shape.format(before / unit), shape.format(after / unit), f"{after / before - 1:+.1%}")
+            counts = (shape.format(before / unit), shape.format(after / unit))
+            cells = (*counts, change(name, before, after, run.plan))
             rows.append((names.get(name, name), *cells))
     return rows
 
@@ -43,6 +48,32 @@ def speeds(run: Recorded) -> list[tuple[str, str, str, str]]:
         )
         for before, after in measured_pairs(run.bench)
     ]
+
+
+def models(run: Recorded) -> Numbers | None:
+    """Those that one training left."""
+    columns, rows = speeds_table(run.metrics)
+    return Numbers(columns, rows) if rows else None
+
+
+def layer_times(run: Recorded) -> Numbers | None:
+    """Where the time went, by layer and part, and in all."""
+    found = run.layer_times
+    if found is None:
+        return None
+    rows = []
+    for layer, before, after in zip(found.layers, found.before, found.after, strict=True):
+        now = ["removed"] * (len(before) + 1) if after is None else _in_all(after)
+        rows.append([str(layer), *(cell for pair in zip(_in_all(before), now, strict=True) for cell in pair)])
+    blank = [""] * (2 * len(found.parts))
+    rows.append(["outside of layers", *blank, f"{found.outside:.2f}", f"{found.outside:.2f}"])
+    rows.append(["all", *blank, f"{found.total_before:.2f}", f"{found.total_after:.2f}"])
+    columns = [f"{part}, {moment}" for part in (*found.parts, "all") for moment in ("before", "after")]
+    return Numbers(["layer", *columns], rows)
+
+
+def _in_all(parts: Sequence[float]) -> list[str]:
+    return [f"{time:.2f}" for time in (*parts, sum(parts))]
 
 
 def place(machine: Mapping[str, Any]) -> str:

@@ -53,6 +53,11 @@ class Evaluation:
             result["metrics"] |= {f"{name}_{metric}": value for metric, value in found["metrics"].items()}
         return result, outputs
 
+    def reference(self, model: Any, args: TrainingArguments, of: str) -> dict[str, Any]:
+        """What a result says under `before`: the metrics of another model, and which one that is."""
+        found, _ = self._on_this_set(model, args)
+        return {"of": of, "value": found["value"], "metrics": found["metrics"]}
+
     def _on_this_set(self, model: Any, args: TrainingArguments) -> tuple[dict[str, Any], Any]:
         """Without labels there are no metrics."""
         trainer = Trainer(

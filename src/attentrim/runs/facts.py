@@ -15,13 +15,13 @@ def facts_of_plan(plan: Plan) -> dict[str, Any]:
     return {**plan.facts(), "removed": plan.describe()}
 
 
-def removed_in_words(result: Mapping[str, Any]) -> list[str]:
+def removed_in_words(plan: Plan) -> list[str]:
     """What was removed in all, and what is left layer by layer."""
-    lines = [f"removed: {removed_in_short(result)}"]
-    for name, counts in result.items():
-        if name.endswith("_kept") and isinstance(counts, list):
-            lines.append(f"{name.removesuffix('_kept')} kept by layer: {' '.join(map(str, counts))}")
-    return lines
+    from ..breakdown import breakdown
+
+    kept = breakdown(plan).kept()
+    lines = [f"{name} kept by layer: {' '.join(counts)}" for name, counts in kept.items()]
+    return [f"removed: {', '.join(plan.describe()) or 'nothing'}", *lines]
 
 
 def removed_in_short(result: Mapping[str, Any]) -> str:
@@ -32,9 +32,11 @@ def facts(final: Any, plan: Plan, before: Cost, after: Cost) -> dict[str, Any]:
     """What was removed, and what the final model is."""
     from ..checkpoint.stored import stored_plan
 
+    ratio = before.flops / after.flops if after.flops else 0.0
     return {
         **facts_of_plan(plan),
         "parameters": after.parameters,
-        "flops_ratio": before.flops / after.flops if after.flops else 0.0,
+        "flops_ratio": ratio,
+        "speedup_flops": ratio,
         "trimmed": stored_plan(final) is not None,
     }

@@ -19,7 +19,8 @@ from ..sites import unwrap
 from ..surgery import trim as trim_model
 from .evaluation import Evaluation
 from .facts import facts
-from .reader import PLAN
+from .headline import DENSE
+from .reader import PLAN, measured_speedup
 from .writer import RunWriter
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class Finished:
     """Empty where nothing was timed."""
     sizes: tuple[Cost, Cost]
     """Before and after."""
+    plan: Plan
+    """What is gone from the final model, in the numbering of the full model."""
 
 
 def finish(
@@ -68,6 +71,8 @@ def finish(
     saved = _save(trainer, writer.directory, trim)
     measured, _ = evaluation.of_model(saved.model, trainer.args, saved.still_masked or None)
     sizes = cost(trainer.model), cost(saved.model)
+    timed = bench and saved.still_masked is None and writer.main
+    speed = _speed(writer, saved.model, longest) if timed else {}
     result = {
         **measured,
         **facts(saved.model, saved.plan, *sizes),
@@ -75,12 +80,12 @@ def finish(
         "masked_value": masked_value,
         "measured_with": writer.machine,
         **(more or {}),
+        **_dense_result(trainer, evaluation),
+        "speedup_measured": measured_speedup(speed),
         **said,
     }
-    timed = bench and saved.still_masked is None and writer.main
-    speed = _speed(writer, saved.model, longest) if timed else {}
     writer.write_results(result, saved.model, speed)
-    return Finished(trainer, saved.model, result, speed, sizes)
+    return Finished(trainer, saved.model, result, speed, sizes, saved.plan)
 
 
 def _what_the_method_says(trainer: Trainer, evaluation: Evaluation, remarks: Sequence[str]) -> dict[str, Any]:
@@ -105,6 +110,13 @@ class _Saved:
     """What is gone from it, in the numbering of the full model."""
     still_masked: Plan | None
     """What is to be masked in it, where it kept its full shape; None where it was trimmed."""
+
+
+def _dense_result(trainer: Trainer, evaluation: Evaluation) -> dict[str, Any]:
+    """What there was to lose, where the run has a dense model of its own: trained on the same data as the final one,
+    it is a better reference than whatever the run started from."""
+    dense = trainer.dense_model
+    return {} if dense is None else {"before": evaluation.reference(dense, trainer.args, DENSE)}
 
 
 def _save(trainer: Trainer, directory: Path, trim: bool) -> _Saved:

@@ -8,10 +8,12 @@ from typing import Any
 
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments, set_seed
 
+from ..cost import most_speedup, most_tokens
 from ..distillation import Distillation
 from ..errors import MethodError
 from ..methods import Method
 from ..methods.base import TRAINING_DEFAULTS, distillation_for
+from ..structures import STRUCTURES
 from ..tasks import Task
 from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset
 from ..trainer import Trainer
@@ -19,6 +21,7 @@ from .directories import check_output_dir
 from .embedded import embedded_model
 from .evaluation import Evaluation
 from .finish import Finished, finish
+from .headline import times
 from .loading import Loaded, load_for_task
 from .pretrained import load_teacher
 from .remarks import Say, ignore
@@ -26,6 +29,10 @@ from .settings import RunSettings, read_method
 from .training import DEFAULTS, arguments_to_record, training_arguments
 from .writer import RunWriter
 
+LENGTH = 128
+"""Tokens of the sequence that FLOPs are counted for, where the model has positions for as many."""
+FAR = 10.0
+"""A speed-up that nobody expects: a limit beyond it is not worth a word."""
 STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
 
 
@@ -53,6 +60,7 @@ def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallb
     loaded = load_for_task(named, ["train", "validation"], say, fresh_head=True, dropout=settings.dropout)
     if "metric_for_best_model" not in settings.training:
         _choose_by_own_metric(training, loaded.task)
+    _say_limit(loaded.model, method, say)
     train_data = loaded.data("train", settings.max_train_samples)
     evaluation = loaded.evaluation(loaded.data("validation", settings.max_eval_samples), settings.max_eval_samples)
     # hidden states can be learned without a word about a task's answers
@@ -106,9 +114,20 @@ def _before(loaded: Loaded, teacher: Any, evaluation: Evaluation, training: Trai
     model = teacher if loaded.fresh_head else loaded.model
     if model is None:
         return {}
-    result, _ = replace(evaluation, more_sets={}).of_model(model, training)
     whose = "the model it started from" if model is loaded.model else "its teacher"
-    return {"before": {"of": whose, "value": result["value"], "metrics": result["metrics"]}}
+    return {"before": evaluation.reference(model, training, whose)}
+
+
+def _say_limit(model: Any, method: Method | None, say: Say) -> None:
+    """What the method can reach at most: better known before training than found out after it."""
+    if method is None or not method.kinds:
+        return
+    length = min(LENGTH, most_tokens(model))
+    most = most_speedup(model, method.kinds, length)
+    words = [STRUCTURES[kind].plural or STRUCTURES[kind].name for kind in method.kinds]
+    named = f"{words[0]} alone" if len(words) == 1 else f"{' and '.join(words)} together"
+    if most < FAR:
+        say(f"{named} can make this model at most {times(most)} faster (theoretical, FLOPs at length {length})")
 
 
 def _trainer(

@@ -31,7 +31,16 @@ class Left:
     total: int
     key: str
     """The name in results of what the number is from."""
+    apart: int = 0
+    """Units that are neither kept nor removed; `remark` says where they are."""
     remark: str = ""
+
+    @property
+    def note(self) -> str:
+        """What goes beside the numbers: '16.7% removed, 36 in uniform sites'."""
+        removed = self.total - self.kept - self.apart
+        share = f"{removed / self.total:.1%} removed" if removed else "none removed"
+        return f"{share}, {self.apart} {self.remark}" if self.apart else self.remark or share
 
 
 class Place(Protocol):
@@ -58,6 +67,8 @@ class Structure(ABC):
     """In plans and on the command line: 'heads'."""
     unit: ClassVar[str]
     """One of them, in words: 'head'."""
+    plural: ClassVar[str] = ""
+    """Many of them, in words, where that is not the name."""
     places: ClassVar[str]
     """Where they are: 'sites'. Kinds with the same places share their numbering."""
     place: ClassVar[str]

@@ -71,7 +71,7 @@ class Heads(Structure):
         }
 
     def _counts(self, plan: Any) -> tuple[int, int]:
-        """All heads, and those that are gone: by name, or with their layer. Heads of uniform sites count as there."""
+        """All heads, and those that are gone: by name, or with their layer. Those of uniform sites are not."""
         shapes, gone = plan.shapes[self.places], plan.vanished().get(self.places, set())
         removed = plan.removed_of(self.name)
         total = sum(shape.heads for shape in shapes)
@@ -82,8 +82,9 @@ class Heads(Structure):
     def left(self, plan: Any) -> Left:
         facts = self.facts(plan)
         uniform = facts["heads_total"] - facts["heads_removed"] - sum(facts["heads_kept"])
-        remark = f"{facts['sparsity']:.1%} removed, {uniform} in uniform sites" if uniform else ""
-        return Left("attention heads kept", sum(facts["heads_kept"]), facts["heads_total"], "heads_kept", remark)
+        kept, total = sum(facts["heads_kept"]), facts["heads_total"]
+        where = "in uniform sites" if uniform else ""
+        return Left("attention heads kept", kept, total, "heads_kept", uniform, where)
 
     def describe(self, plan: Any) -> str:
         total, removed = self._counts(plan)

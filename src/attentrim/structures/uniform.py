@@ -24,6 +24,7 @@ from .swapped import Swapped, become
 
 class Uniform(Structure):
     name, unit, places, place = "uniform", "site", "sites", "site"
+    plural = "uniform sites"
     shape = SiteShape
 
     def find(self, model: Any) -> Sequence[Site]:
@@ -47,7 +48,7 @@ class Uniform(Structure):
     def left(self, plan: Any) -> Left | None:
         count, sites = len(plan.removed_of(self.name)), len(plan.shapes[self.places])
         remark = "every word looks equally at all words"
-        return Left("uniform sites", count, sites, "uniform_sites", remark) if count else None
+        return Left("uniform sites", count, sites, "uniform_sites", remark=remark) if count else None
 
     def describe(self, plan: Any) -> str:
         count, sites = len(plan.removed_of(self.name)), len(plan.shapes[self.places])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from .attention import MOMENTS, Sentence
-from .bench import measured_pairs
+from .bench import measured_pairs, measured_speedup
 from .files import ATTENTION, BENCH, CARD, CONFIG, HISTORY, METRICS, PLAN, is_run
 from .gates import Gates
 from .recorded import Recorded, as_run, entries
+from .speeds import LayerTimes, SpeedPoint, layer_times_of, speeds_of
 
 __all__ = [
     "ATTENTION",
@@ -18,10 +19,15 @@ __all__ = [
     "MOMENTS",
     "PLAN",
     "Gates",
+    "LayerTimes",
     "Recorded",
     "Sentence",
+    "SpeedPoint",
     "as_run",
     "entries",
     "is_run",
+    "layer_times_of",
     "measured_pairs",
+    "measured_speedup",
+    "speeds_of",
 ]

@@ -16,3 +16,8 @@ def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[
             key = (row["device"], row["dtype"], row["backend"], row["batch"], row["length"])
             found.setdefault(key, {})[row["name"]] = row
     return [(pair["against"], pair["model"]) for pair in found.values() if len(pair) == 2]
+
+
+def measured_speedup(bench: Mapping[str, Any]) -> float | None:
+    """Of the first setting; None where nothing was timed."""
+    return next((float(after["speedup"]) for _, after in measured_pairs(bench)), None)

@@ -26,6 +26,7 @@ from .files import (
     plan_of,
 )
 from .gates import Events, Gates, Layout, first, gate_events, gates_over_training, mismatch
+from .speeds import LayerTimes, SpeedPoint, layer_times_of, speeds_of
 
 if TYPE_CHECKING:
     from ...plan import Plan
@@ -130,8 +131,31 @@ class Recorded:
         return str(name or "an unknown task")
 
     @property
+    def repeatable(self) -> bool:
+        """Whether its config is that of a command; a script's is not."""
+        return any(self.config.get(name) for name in ("task", "train_file", "dataset"))
+
+    @property
     def seed(self) -> int | None:
         return self.metrics.get("seed", self.config.get("seed"))
+
+    # What it cost
+
+    @property
+    def before(self) -> Mapping[str, Any]:
+        """Metrics of the dense model, and which one that is (`of`); empty where nobody measured one."""
+        known = self.metrics.get("before")
+        return known if isinstance(known, dict) and isinstance(known.get("value"), int | float) else {}
+
+    @cached_property
+    def layer_times(self) -> LayerTimes | None:
+        """Where the time goes, layer by layer; None where the run does not say."""
+        return layer_times_of(self.metrics)
+
+    @cached_property
+    def speeds(self) -> list[SpeedPoint]:
+        """The models that this training left, slowest first; none where it left one."""
+        return speeds_of(self.metrics)
 
     # Its curves
 
