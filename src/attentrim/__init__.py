@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .methods.autoattention import AutoAttention as AutoAttention
     from .methods.drophead import DropHead as DropHead
     from .methods.fewer_layers import FewerLayers as FewerLayers
+    from .methods.fisher import Fisher as Fisher
     from .methods.hisp import HISP as HISP
     from .methods.l0 import L0 as L0
     from .methods.layerdrop import LayerDrop as LayerDrop

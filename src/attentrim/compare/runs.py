@@ -16,7 +16,7 @@ from .experiment import Entry, Experiment
 from .workers import DONE, SETTINGS, Workers
 
 DATA = "data.txt"
-WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "checkpoint-*", "dense")
+WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "checkpoint-*", "dense", "speedup-*")
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,6 @@ class Method:
         return 0.0
 
     @property
-<<<<<<< HEAD
     def restarts(self) -> list[float]:
         """The shares of the steps at which the learning rate starts its schedule again."""
         return [self.dense] if self.dense else []
@@ -141,11 +140,11 @@ class Method:
     def starting_from(self, trained: bool) -> Method:
         """The method for a model that has been trained for its task, or has not."""
         return self
-=======
+
+    @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of structure that it removes."""
         return ()
->>>>>>> cost
 
     @property
     def data(self) -> DataNeeds:

@@ -13,6 +13,7 @@ from ..calibration import HeldOut
 from ..control import Control
 from ..errors import MethodError
 from ..plan import Plan
+from ..speed.target import Target
 from .base import Method
 from .processes import loss_scale
 
@@ -152,6 +153,21 @@ class Session:
     def record(self) -> dict[str, Any]:
         """What one line of the run's history has beyond the numbers of the log."""
         return {}
+
+    @property
+    def target(self) -> Target | None:
+        """Where the model is to be fast, for methods that work to a speed."""
+        return None
+
+    @property
+    def timed_here(self) -> bool:
+        """Whether its speed is to be measured on this machine."""
+        return True
+
+    @property
+    def speeds_asked(self) -> list[float]:
+        """The speed-ups that it works to, slowest first."""
+        return []
 
     def results(self) -> dict[str, Any]:
         """What goes into the result of a run beside its metrics."""

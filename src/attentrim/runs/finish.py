@@ -16,10 +16,12 @@ from ..cost import Cost, cost
 from ..machine import peak_memory
 from ..plan import Plan
 from ..sites import unwrap
+from ..speed.target import Target
 from ..surgery import trim as trim_model
 from .evaluation import Evaluation
 from .facts import facts
 from .headline import DENSE
+from .milestones import own_speed, speeds_left
 from .reader import PLAN, measured_speedup
 from .writer import RunWriter
 
@@ -68,11 +70,14 @@ def finish(
     masked_value = evaluation.of_trainer(trainer)
     said = _what_the_method_says(trainer, evaluation, remarks)
     writer.take_attention("after")
+    session = trainer.session
+    from_method = session.results() if session else {}
+    target = (session.target if session else None) or _usual_target(trainer, longest)
     saved = _save(trainer, writer.directory, trim)
     measured, _ = evaluation.of_model(saved.model, trainer.args, saved.still_masked or None)
     sizes = cost(trainer.model), cost(saved.model)
-    timed = bench and saved.still_masked is None and writer.main
-    speed = _speed(writer, saved.model, longest) if timed else {}
+    timed = bench and saved.still_masked is None and writer.main and (session is None or session.timed_here)
+    speed = _speed(writer, saved.model, target) if timed else {}
     result = {
         **measured,
         **facts(saved.model, saved.plan, *sizes),
@@ -82,8 +87,17 @@ def finish(
         **(more or {}),
         **_dense_result(trainer, evaluation),
         "speedup_measured": measured_speedup(speed),
+        **from_method,
         **said,
     }
+    if session is not None and len(session.speeds_asked) > 1:
+
+        def speed_of(model: Any) -> float | None:
+            return measured_speedup(_speed(writer, model, target)) if timed else None
+
+        asked = session.speeds_asked
+        left = speeds_left(trainer, writer.directory, evaluation, asked, speed_of)
+        result["speeds"] = [*left, own_speed(asked[-1], result)]
     writer.write_results(result, saved.model, speed)
     return Finished(trainer, saved.model, result, speed, sizes, saved.plan)
 
@@ -155,19 +169,25 @@ def _last_logged(trainer: Trainer, name: str) -> float | None:
     return float(logged[-1]) if logged else None
 
 
-def _speed(writer: RunWriter, final: Any, longest: int) -> dict[str, Any]:
+def _usual_target(trainer: Trainer, longest: int) -> Target:
+    device = "cuda" if trainer.args.device.type == "cuda" else "cpu"
+    backend = "sdpa" if has_sdpa(unwrap(trainer.model)) else "eager"
+    return Target(BENCH_SHAPE[0], min(BENCH_SHAPE[1], longest), "float32", backend, device)
+
+
+def _speed(writer: RunWriter, final: Any, target: Target) -> dict[str, Any]:
     """The trimmed model timed beside the one that it was cut from."""
     dense = writer.trainer.model
-    shape = (BENCH_SHAPE[0], min(BENCH_SHAPE[1], longest))
     rows = measure(
         final,
         dense,
-        shapes=[shape],
-        devices=["cuda" if writer.trainer.args.device.type == "cuda" else "cpu"],
-        backends=["sdpa" if has_sdpa(final) else "eager"],
+        shapes=[(target.batch, target.length)],
+        dtypes=[target.dtype],
+        devices=[target.device],
+        backends=[target.backend],
         repeats=BENCH_REPEATS,
         padding=PADDING,
     )
-    sizes = (cost(final, length=shape[1]), cost(dense, length=shape[1]))
+    sizes = (cost(final, length=target.length), cost(dense, length=target.length))
     names = (str(writer.directory), "itself before it was trimmed")
     return bench_record(names, sizes, rows, writer.machine, BENCH_REPEATS, PADDING)

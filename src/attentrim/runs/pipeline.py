@@ -60,6 +60,7 @@ def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallb
     loaded = load_for_task(named, ["train", "validation"], say, fresh_head=True, dropout=settings.dropout)
     if "metric_for_best_model" not in settings.training:
         _choose_by_own_metric(training, loaded.task)
+    method = _for_start(method, settings, training, trained=not loaded.fresh_head or bool(settings.teacher))
     _say_limit(loaded.model, method, say)
     train_data = loaded.data("train", settings.max_train_samples)
     evaluation = loaded.evaluation(loaded.data("validation", settings.max_eval_samples), settings.max_eval_samples)
@@ -94,6 +95,18 @@ def _method(settings: RunSettings) -> tuple[Method | None, Distillation | None]:
     return method, distillation
 
 
+def _for_start(
+    method: Method | None, settings: RunSettings, training: TrainingArguments, trained: bool
+) -> Method | None:
+    """The method for a model that has been trained already, or has a teacher that has; it may need fewer epochs."""
+    if method is None:
+        return None
+    chosen = method.starting_from(trained)
+    if chosen != method and "num_train_epochs" not in settings.training:
+        training.num_train_epochs = chosen.training_defaults["num_train_epochs"]
+    return chosen
+
+
 def _directory(settings: RunSettings, base: str) -> Path:
     """Another one than those of the models that are read."""
     directory = check_output_dir(settings.output_dir, base)
@@ -120,8 +133,8 @@ def _before(loaded: Loaded, teacher: Any, evaluation: Evaluation, training: Trai
 
 def _say_limit(model: Any, method: Method | None, say: Say) -> None:
     """What the method can reach at most: better known before training than found out after it."""
-    if method is None or not method.kinds:
-        return
+    if method is None or not method.kinds or any(STRUCTURES[kind].renumbers for kind in method.kinds):
+        return  # without its layers a model would be as fast as one likes
     length = min(LENGTH, most_tokens(model))
     most = most_speedup(model, method.kinds, length)
     words = [STRUCTURES[kind].plural or STRUCTURES[kind].name for kind in method.kinds]

@@ -18,6 +18,8 @@ from ..tasks.tables import FORMATS
 NO_METHOD = "none"
 """Plain fine-tuning."""
 DEFAULT_METHOD = "autoattention"
+SPEED_METHOD = "fisher"
+"""What `--speedup` asks for, unless a method is named."""
 EMBEDDED_TASK = "acceptability"
 """The task that needs no files, and has a default model."""
 PLACES = ("model", "teacher", "data_dir", "dataset", "train_file", "validation_file", "test_file")
@@ -27,6 +29,12 @@ PLACES = ("model", "teacher", "data_dir", "dataset", "train_file", "validation_f
 def setting(default: Any, help: str, metavar: str | None = None) -> Any:
     """A field that is a flag, too."""
     return field(default=default, metadata={"help": help, "metavar": metavar})
+
+
+def speed_help(name: str) -> str:
+    """The help text of a setting of the method that works to a speed, which is a flag of its own too."""
+    (entry,) = (entry for entry in METHODS[SPEED_METHOD].setting_fields() if entry.name == name)
+    return str(entry.metadata["help"])
 
 
 @dataclass(kw_only=True)
@@ -68,9 +76,20 @@ class RunSettings(TaskSettings):
     dropout: float | None = setting(
         None, "the model's own dropout, all of it, if not as its config says; 0: none", "RATE"
     )
-    method: str = setting(
-        DEFAULT_METHOD, f"one of: {', '.join([*METHODS.names(), NO_METHOD])} (default: {DEFAULT_METHOD})"
+    method: str | None = setting(
+        None,
+        f"one of: {', '.join([*METHODS.names(), NO_METHOD])} (default: {DEFAULT_METHOD}; with --speedup or --max_drop "
+        f"{SPEED_METHOD})",
     )
+    speedup: str | None = setting(None, speed_help("speedup"), "X")
+    max_drop: float | None = setting(None, speed_help("max_drop"), "X")
+    speed_batch: int | None = setting(None, speed_help("speed_batch"), "N")
+    speed_length: int | None = setting(None, speed_help("speed_length"), "N")
+    speed_dtype: str | None = setting(None, speed_help("speed_dtype"), "NAME")
+    speed_backend: str | None = setting(None, speed_help("speed_backend"), "NAME")
+    speed_device: str | None = setting(None, speed_help("speed_device"), "NAME")
+    speed_table: str | None = setting(None, speed_help("speed_table"), "FILE")
+    speed_elsewhere: bool = setting(False, speed_help("speed_elsewhere"))
     teacher: str | None = setting(
         None, "the dense model to distil from, trained (default: what the method's dense steps leave)"
     )
@@ -84,6 +103,14 @@ class RunSettings(TaskSettings):
     no_bench: bool = setting(False, "do not time the trimmed model at the end")
     method_config: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Flags about speed are settings of the method."""
+        flags = {name: value for name in SPEED_SETTINGS if given(value := getattr(self, name))}
+        if self.method is None:
+            self.method = SPEED_METHOD if flags.keys() & {"speedup", "max_drop"} else DEFAULT_METHOD
+        if flags:
+            self.method_config = {**self.method_config, **flags_of_method(self.method, flags)}
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> RunSettings:
@@ -101,7 +128,8 @@ class RunSettings(TaskSettings):
 
     def to_mapping(self) -> dict[str, Any]:
         """The settings of ours that were given, with whole paths."""
-        own = {name: value for name in RUN_SETTINGS if given(value := getattr(self, name)) and value != ""}
+        names = [name for name in RUN_SETTINGS if name not in SPEED_SETTINGS]  # those are in method_config
+        own = {name: value for name in names if given(value := getattr(self, name)) and value != ""}
         for name in own.keys() & set(PLACES):
             own[name] = str(Path(own[name]).resolve()) if Path(own[name]).exists() else own[name]
         return own
@@ -136,6 +164,30 @@ RUN_SETTINGS = tuple(setting_types(RunSettings))
 """All of ours that `attentrim train` takes as flags and in a config file, besides method_config."""
 
 
+SPEED_SETTINGS = (
+    "speedup",
+    "max_drop",
+    "speed_batch",
+    "speed_length",
+    "speed_dtype",
+    "speed_backend",
+    "speed_device",
+    "speed_table",
+    "speed_elsewhere",
+)
+"""Flags that are settings of the method."""
+
+
+def flags_of_method(method: str, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Flags about speed, if the method works to one; raises otherwise."""
+    known = METHODS[method].accepted_names() if method in METHODS else []
+    for name in flags:
+        if name not in known:
+            able = [other for other in METHODS if name in METHODS[other].accepted_names()]
+            raise MethodError(f"The method {method!r} does not know --{name}: use {' or '.join(able)}.")
+    return dict(flags)
+
+
 def given(value: Any) -> bool:
     """Whether a flag was given; 0 is a value."""
     return value is not None and value is not False
@@ -159,7 +211,7 @@ def _converted(name: str, value: Any, kind: type) -> Any:
         raise AttentrimError(f"{name} in the config must be {words[kind]}. Got {value!r}.") from None
 
 
-def read_method(name: str, settings: Mapping[str, Any]) -> Method | None:
+def read_method(name: str | None, settings: Mapping[str, Any]) -> Method | None:
     """The method under a name; None for plain fine-tuning."""
     if name == NO_METHOD:
         if settings:

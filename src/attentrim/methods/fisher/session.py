@@ -11,6 +11,7 @@ from torch import Tensor
 from ...errors import MethodError
 from ...plan import Plan
 from ...speed.layers import layer_kind
+from ...speed.target import Target
 from ...structures import STRUCTURES
 from ..gates import GateSession
 from ..processes import average
@@ -313,6 +314,18 @@ class FisherSession(GateSession):
         if not self.cost:
             return self.planned()
         return self._plan_of(self._choice_now())
+
+    @property
+    def target(self) -> Target | None:
+        return self.speeds.target if self.method.cost == "time" and self.timed_here else None
+
+    @property
+    def timed_here(self) -> bool:
+        return not self.method.speed_elsewhere
+
+    @property
+    def speeds_asked(self) -> list[float]:
+        return [] if self.method.max_drop is not None else self.method.speedups
 
     def results(self) -> dict[str, Any]:
         return self.speeds.results(self.plan(), self.kept.chosen or self.method.speedups[-1])

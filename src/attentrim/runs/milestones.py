@@ -1,0 +1,49 @@
+"""The models that one training left on its way, each in a directory of its own: evaluated and timed like the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..cost import flops
+from ..sites import unwrap
+from .evaluation import Evaluation
+
+FOLDER = "speedup-{:g}"
+
+
+def speeds_left(
+    trainer: Any, directory: Path, evaluation: Evaluation, asked: Sequence[float], speed_of: Callable[[Any], float | None]
+) -> list[dict[str, Any]]:
+    """What each of them is worth, slowest first; the last one is the run's own checkpoint and not among them."""
+    found = []
+    for speedup in asked[:-1]:
+        folder = directory / FOLDER.format(speedup)
+        if not (folder / "config.json").is_file():
+            continue
+        model = type(unwrap(trainer.model)).from_pretrained(folder).eval()
+        result, _ = evaluation.of_model(model, trainer.args)
+        found.append(
+            {
+                "asked": speedup,
+                "measured": speed_of(model),
+                "flops": flops(trainer.model) / flops(model),
+                "value": result["value"],
+                "metrics": result["metrics"],
+                "directory": folder.name,
+            }
+        )
+    return found
+
+
+def own_speed(asked: float, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of the run's own checkpoint."""
+    return {
+        "asked": asked,
+        "measured": result["speedup_measured"],
+        "flops": result["speedup_flops"],
+        "value": result["value"],
+        "metrics": result["metrics"],
+        "directory": ".",
+    }
