@@ -5,7 +5,7 @@ from __future__ import annotations
 from .. import plots
 from ..runs.headline import number, times
 from ..runs.reader import Recorded
-from .figures import Figure, figure, present
+from .figures import SIZE, Figure, figure, present
 
 
 def cost_figures(run: Recorded) -> list[Figure]:
@@ -29,5 +29,5 @@ def _layers(run: Recorded) -> Figure | None:
     gone = [str(layer) for layer, after in zip(found.layers, found.after, strict=True) if after is None]
     words = f"All layers and what is outside them: {found.total_before:.3g} → {found.total_after:.3g} {found.unit}"
     words += f" ({found.setting})." + (f" Removed layers: {', '.join(gone)}." if gone else "")
-    height = max(2.8, 0.9 + 0.32 * len(found.layers))
-    return figure(found.title, lambda ax: plots.layer_times(run, ax), words, size=(7.6, height))
+    height = max(SIZE[1], 1.6 + 0.25 * len(found.layers))
+    return figure(found.title, lambda ax: plots.layer_times(run, ax), words, size=(SIZE[0], height))

@@ -66,7 +66,7 @@ def layer_times(run: Recorded) -> Numbers | None:
         now = ["removed"] * (len(before) + 1) if after is None else _in_all(after)
         rows.append([str(layer), *(cell for pair in zip(_in_all(before), now, strict=True) for cell in pair)])
     blank = [""] * (2 * len(found.parts))
-    rows.append(["outside of layers", *blank, f"{found.outside:.2f}", f"{found.outside:.2f}"])
+    rows.append(["outside", *blank, f"{found.outside:.2f}", f"{found.outside:.2f}"])
     rows.append(["all", *blank, f"{found.total_before:.2f}", f"{found.total_after:.2f}"])
     columns = [f"{part}, {moment}" for part in (*found.parts, "all") for moment in ("before", "after")]
     return Numbers(["layer", *columns], rows)
