@@ -14,6 +14,7 @@ from torch import Tensor
 from ..duplicate import duplicate
 from ..errors import AttentrimError, MissingExtraError
 from .batches import Inputs
+from .settings import INT8
 
 Call = Callable[[], Tensor]
 
@@ -25,9 +26,9 @@ class UnavailableError(AttentrimError):
 
 
 def prepare(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
-    """`model` in `backend`, on these inputs. `folder` keeps the model's ONNX file from one shape to the next."""
-    if backend == "onnx":
-        return _onnx(model, inputs, folder)
+    """`model` in `backend`, on these inputs. `folder` keeps the model's ONNX files from one shape to the next."""
+    if backend in ("onnx", INT8):
+        return _onnx(model, backend, inputs, folder / backend)
     if backend == "cudagraph" and model.device.type != "cuda":
         raise UnavailableError("CUDA graphs need a CUDA device")
     attention = "eager" if backend == "eager" else "sdpa"
@@ -78,11 +79,13 @@ def rounded_products(when: bool) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _onnx(model: Any, inputs: Inputs, folder: Path) -> Call:
+def _onnx(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
     if importlib.util.find_spec("onnxruntime") is None:
-        raise MissingExtraError("onnxruntime", "onnx", "The backend onnx")
+        raise MissingExtraError("onnxruntime", "onnx", f"The backend {backend}")
     import onnxruntime
 
+    if backend == INT8 and model.device.type != "cpu":
+        raise UnavailableError("dynamically quantised ONNX files run on the CPU only")
     if model.dtype is not torch.float32:
         raise UnavailableError("ONNX export takes float32 only")
     provider = "CUDAExecutionProvider" if model.device.type == "cuda" else "CPUExecutionProvider"
@@ -93,7 +96,7 @@ def _onnx(model: Any, inputs: Inputs, folder: Path) -> Call:
         from ..export import export_onnx
 
         with torch.inference_mode(False):
-            export_onnx(model, folder)
+            export_onnx(model, folder, quantize="int8" if backend == INT8 else None)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
