@@ -7,7 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +20,8 @@ from attentrim.bench import BACKENDS, Row, backends, batches, magnitude, measure
 from attentrim.bench.candidates import Candidates
 from attentrim.bench.timing import calls_per_repeat, interleave, median_and_quartiles, paired_ratios
 from attentrim.cli import main
+from attentrim.cli.output import Output
+from attentrim.cli.speed_table import show_rows
 from attentrim.cost import cost
 from attentrim.errors import AttentrimError
 from attentrim.runs.reader import measured_pairs
@@ -413,6 +415,15 @@ def test_command_prints_tables(places, capsys):
     assert "model_type is bert here and mpnet in --against" in printed
     assert "sdpa against (cpu, float32): mpnet has no SDPA attention" in printed
     assert "int8 (12,648 parameters) was not retrained" in printed
+
+
+def test_the_tables_say_what_int8_refers_to(in_int8, capsys):
+    show_rows(Output(), in_int8)
+    printed = capsys.readouterr().out
+    assert "onnx-int8 model" in printed
+    assert "speed-ups of onnx-int8 refer to onnx, so quantisation is part of them" in printed
+    show_rows(Output(), [replace(row, reference_backend="onnx-int8") for row in in_int8[2:]])
+    assert "refer to" not in capsys.readouterr().out
 
 
 def test_default_backend_is_one_that_the_model_has(places, capsys):
