@@ -150,6 +150,7 @@ def test_a_quantiser_that_gives_up_is_quoted_in_one_line(classifier, monkeypatch
 
 def test_answers_that_are_not_numbers_are_refused(classifier, monkeypatch, tmp_path):
     def spoil(model, source, target):
+        target.parent.mkdir()
         graph = onnx.load(source)
         (bias,) = [entry for entry in graph.graph.initializer if entry.name.endswith("classifier.bias")]
         bias.CopyFrom(onnx.numpy_helper.from_array(np.full(2, np.nan, np.float32), bias.name))
@@ -205,10 +206,11 @@ def test_the_metric_is_that_of_the_file(trained, home, monkeypatch, tmp_path, ca
 
     monkeypatch.setattr(ExportedModel, "forward", always_one)
     file = tmp_path / "rows.csv"
-    file.write_text("text,label\nthe dog runs,1\na dog likes fish,1\nwho sees a dog,1\na cat,0\n")
+    file.write_text("text,label\nthe dog runs,1\na dog likes fish,1\na cat runs,0\na cat,0\n")
     data = ("--validation_file", file, "--max_eval_samples", 3)
     found = run_json(capsys, "export", "--model", trained, "--output_dir", tmp_path / "out", *data)
-    assert (found["metric"], found["value_exported"], found["examples"]) == ("accuracy", 1.0, 3)
+    assert (found["metric"], found["examples"]) == ("accuracy", 3)
+    assert found["value_exported"] == pytest.approx(2 / 3)
 
 
 def test_sizes_and_differences_are_printed(trained, home, tmp_path, capsys):

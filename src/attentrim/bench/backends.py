@@ -28,7 +28,7 @@ class UnavailableError(AttentrimError):
 def prepare(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
     """`model` in `backend`, on these inputs. `folder` keeps the model's ONNX files from one shape to the next."""
     if backend in ("onnx", INT8):
-        return _onnx(model, backend, inputs, folder / backend)
+        return _onnx(model, backend, inputs, folder)
     if backend == "cudagraph" and model.device.type != "cuda":
         raise UnavailableError("CUDA graphs need a CUDA device")
     attention = "eager" if backend == "eager" else "sdpa"
@@ -91,12 +91,7 @@ def _onnx(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
     provider = "CUDAExecutionProvider" if model.device.type == "cuda" else "CPUExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
         raise UnavailableError(f"this ONNX Runtime has no {provider}")
-    path = folder / "model.onnx"
-    if not path.exists():
-        from ..export import export_onnx
-
-        with torch.inference_mode(False):
-            export_onnx(model, folder, quantize="int8" if backend == INT8 else None)
+    path = _onnx_file(model, backend, folder)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
@@ -104,3 +99,17 @@ def _onnx(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
     first = [session.get_outputs()[0].name]
     feed = {entry.name: inputs[entry.name].cpu().numpy() for entry in session.get_inputs()}
     return lambda: torch.from_numpy(session.run(first, feed)[0])
+
+
+def _onnx_file(model: Any, backend: str, folder: Path) -> Path:
+    """Exported once, for float and int8."""
+    from ..export import export_onnx
+    from ..export.quantizing import quantize_file
+
+    path, int8 = folder / "model.onnx", folder / "int8" / "model.onnx"
+    if not path.exists():
+        with torch.inference_mode(False):
+            export_onnx(model, folder)
+    if backend == INT8 and not int8.exists():
+        quantize_file(model, path, int8)
+    return int8 if backend == INT8 else path

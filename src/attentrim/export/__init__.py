@@ -93,7 +93,6 @@ def _write_and_check(model: Any, path: Path, folder: Path, batch: int, length: i
 
 def _quantize(model: Any, source: Path, path: Path, report: ExportReport, batch: int, length: int) -> ExportReport:
     """The int8 version of `source` at `path`, and what the report on `source` says of it instead."""
-    path.parent.mkdir()
     quantizing.quantize_file(model, source, path)
     graph = writing.Graph(writing.twin_of(model), report.inputs)
     cases = checking.cases_for(model, batch, length, padded="attention_mask" in report.inputs)

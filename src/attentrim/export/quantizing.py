@@ -18,15 +18,16 @@ weights, and 8 bits cost them several times the error."""
 
 
 def quantize_file(model: Any, source: Path, target: Path) -> None:
-    """Write `source`, a float export of `model`, to `target` in int8. `source` loses its notes about shapes."""
+    """Write `source`, a float export of `model`, to `target` in int8."""
+    target.parent.mkdir(exist_ok=True)
     # onnxruntime's recommended pre-processing is left out: it made files neither faster nor more exact
     with _silent_root_logger():
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         try:
-            _forget_shapes(source)
+            shapeless = _without_shapes(source)
             quantize_dynamic(
-                source,
+                shapeless,
                 target,
                 op_types_to_quantize=OPERATORS,
                 per_channel=True,  # half the error of one scale per matrix, at the same speed
@@ -35,15 +36,21 @@ def quantize_file(model: Any, source: Path, target: Path) -> None:
             )
         except Exception as error:
             raise ExportError(f"This {name_of(model)} cannot be quantised to int8: {first_cause(error)}") from error
+    shapeless.unlink()
 
 
-def _forget_shapes(path: Path) -> None:
-    """onnxruntime transposes the weights of a Gemm in place, and then trips over the shape noted for them."""
+def _without_shapes(path: Path) -> Path:
+    """A copy in the same folder, where weights beside the graph are found.
+
+    onnxruntime transposes the weights of a Gemm in place, and would then trip over the shape noted for them.
+    """
     import onnx
 
     graph = onnx.load(path, load_external_data=False)
     del graph.graph.value_info[:]
-    onnx.save(graph, path)
+    copy = path.with_name("shapeless.onnx")
+    onnx.save(graph, copy)
+    return copy
 
 
 @contextmanager
