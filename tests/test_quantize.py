@@ -8,7 +8,6 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import onnxruntime.quantization
 import pytest
 import torch
 import transformers as tf
@@ -23,6 +22,7 @@ from attentrim.runs.exported import ExportedModel
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
+quantization = pytest.importorskip("onnxruntime.quantization")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -141,7 +141,7 @@ def test_a_quantiser_that_gives_up_is_quoted_in_one_line(classifier, monkeypatch
     def give_up(*args, **settings):
         raise RuntimeError("no such\noperator")
 
-    monkeypatch.setattr(onnxruntime.quantization, "quantize_dynamic", give_up)
+    monkeypatch.setattr(quantization, "quantize_dynamic", give_up)
     message = r"BertForSequenceClassification \(bert\) cannot be quantised to int8: no such operator$"
     with pytest.raises(ExportError, match=message):
         export_onnx(classifier, tmp_path, quantize="int8")
