@@ -7,6 +7,8 @@ import itertools
 import json
 import subprocess
 import sys
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,11 +17,15 @@ import zoo
 
 from attentrim import Plan, find_sites, trim
 from attentrim.bench import BACKENDS, Row, backends, batches, magnitude, measure, onednn, timing, turns
+from attentrim.bench.candidates import Candidates
 from attentrim.bench.timing import calls_per_repeat, interleave, median_and_quartiles, paired_ratios
 from attentrim.cli import main
+from attentrim.cli.output import Output
+from attentrim.cli.speed_table import show_rows
 from attentrim.cost import cost
 from attentrim.errors import AttentrimError
 from attentrim.flops import flops
+from attentrim.runs.reader import measured_pairs
 
 SHAPES = [(1, 8), (3, 12)]
 
@@ -196,6 +202,61 @@ def test_onnx_answers_like_the_model(small):
             assert row.milliseconds_median is row.speedup is row.max_abs_difference is row.flop_ratio is None
 
 
+@pytest.fixture(scope="module")
+def in_int8(dense, small):
+    pytest.importorskip("onnxruntime")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "LEAST_SECONDS", {"cpu": 0.0})
+        patch.setattr(turns, "interleave", lambda *arguments: [[0.008], [0.004], [0.002], [0.001]])
+        return measure(small, dense, shapes=[(2, 12)], backends=["onnx", "onnx-int8"], repeats=1)
+
+
+def test_int8_is_compared_with_the_dense_model_in_float(in_int8):
+    assert [(row.backend, row.name, row.speedup, row.reference_backend, row.remark) for row in in_int8] == [
+        ("onnx", "against", 1.0, "onnx", None),
+        ("onnx", "model", 2.0, "onnx", None),
+        ("onnx-int8", "against", 4.0, "onnx", None),
+        ("onnx-int8", "model", 8.0, "onnx", None),
+    ]
+
+
+def test_int8_answers_nearly_like_the_model(in_int8):
+    for row in in_int8[:2]:
+        assert row.max_abs_difference < 1e-4
+    for row in in_int8[2:]:
+        assert 1e-3 < row.max_abs_difference < 0.5
+
+
+def test_a_reader_pairs_int8_with_the_dense_model_in_float(in_int8):
+    rows = [asdict(row) for row in in_int8]
+    pairs = measured_pairs({"rows": rows})
+    assert pairs == [(rows[0], rows[1]), (rows[0], rows[3])]
+    older = [{name: value for name, value in row.items() if name != "reference_backend"} for row in rows[:2]]
+    assert measured_pairs({"rows": older}) == [tuple(older)]
+    assert measured_pairs({"rows": [*rows[2:3], {**rows[3], "speedup": None, "reference_backend": None}]}) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "reference"),
+    [
+        (["sdpa", "onnx", "onnx-int8"], "onnx"),
+        (["onnx-int8", "onnx"], "onnx"),
+        (["onnx-int8", "eager"], "eager"),
+        (["onnx-int8"], "onnx-int8"),
+    ],
+)
+def test_what_int8_refers_to(asked, reference):
+    both = Candidates({"against": None, "model": None}, asked, [])
+    assert both.reference("onnx-int8") == (reference, "against")
+    assert Candidates({"model": None}, asked, []).reference("onnx-int8") == (asked[0], "model")
+
+
+def test_int8_stays_on_the_cpu(tmp_path):
+    model = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
+    with pytest.raises(AttentrimError, match="run on the CPU only"):
+        backends.prepare(model, "onnx-int8", {}, tmp_path)
+
+
 def test_compiled_once_for_each_shape(dense, monkeypatch):
     compiled = []
 
@@ -229,8 +290,9 @@ def test_architectures_without_sdpa_say_so():
 
 def test_without_onnxruntime_the_row_names_the_extra(dense, monkeypatch):
     missing(monkeypatch, "onnxruntime")
-    (row,) = measure(dense, shapes=[(1, 8)], backends=["onnx"], repeats=1)
-    assert 'pip install "attentrim[onnx]"' in row.remark
+    for row in measure(dense, shapes=[(1, 8)], backends=["onnx", "onnx-int8"], repeats=1):
+        assert row.remark.startswith(f"The backend {row.backend} needs onnxruntime")
+        assert 'pip install "attentrim[onnx]"' in row.remark
 
 
 def test_outputs_that_are_not_numbers_are_no_difference(dense, monkeypatch):
@@ -386,6 +448,15 @@ def test_command_prints_tables(places, capsys):
     assert "model_type is bert here and mpnet in --against" in printed
     assert "sdpa against (cpu, float32): mpnet has no SDPA attention" in printed
     assert "int8 (12,648 parameters) was not retrained" in printed
+
+
+def test_the_tables_say_what_int8_refers_to(in_int8, capsys):
+    show_rows(Output(), in_int8)
+    printed = capsys.readouterr().out
+    assert "onnx-int8 model" in printed
+    assert "speed-ups of onnx-int8 refer to onnx, so quantisation is part of them" in printed
+    show_rows(Output(), [replace(row, reference_backend="onnx-int8") for row in in_int8[2:]])
+    assert "refer to" not in capsys.readouterr().out
 
 
 def test_default_backend_is_one_that_the_model_has(places, capsys):

@@ -18,7 +18,7 @@ from torch import nn
 
 from attentrim import Control, Plan, find_sites, trim
 from attentrim.errors import MissingExtraError, UnsupportedModelError
-from attentrim.export import ExportError, checking, export_onnx, refusals, writing
+from attentrim.export import ExportError, checking, export_onnx, quantizing, refusals, writing
 from attentrim.inputs import example_inputs
 from attentrim.structures.layers import find_layers
 
@@ -120,6 +120,13 @@ def test_every_architecture_answers_the_same_in_onnxruntime(name, tmp_path, capf
             wanted = at_tokens(name, model, inputs, key, expected[key])
             error = (at_tokens(name, model, inputs, key, found[key]) - wanted).abs().max()
             assert error < 2e-5 * max(1, wanted.abs().max()), (key, padding)
+    int8 = tmp_path / "int8.onnx"
+    quantizing.quantize_file(model, Path(report.path), int8)
+    assert "MatMulInteger" in {node.op_type for node in onnx.load(int8).graph.node}
+    found = run(int8, inputs)
+    for key in report.outputs:
+        wanted = at_tokens(name, model, inputs, key, expected[key])
+        assert (at_tokens(name, model, inputs, key, found[key]) - wanted).abs().max() < 0.15 * wanted.abs().max(), key
 
 
 @pytest.fixture(scope="module")

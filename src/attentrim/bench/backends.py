@@ -14,6 +14,7 @@ from torch import Tensor
 from ..duplicate import duplicate
 from ..errors import AttentrimError, MissingExtraError
 from .batches import Inputs
+from .settings import INT8
 
 Call = Callable[[], Tensor]
 
@@ -25,13 +26,13 @@ class UnavailableError(AttentrimError):
 
 
 def prepare(model: Any, backend: str, inputs: Inputs, folder: Path, *, fresh: bool = True) -> Call:
-    """`model` in `backend`, on these inputs. `folder` keeps the model's ONNX file from one shape to the next.
+    """`model` in `backend`, on these inputs. `folder` keeps the model's ONNX files from one shape to the next.
 
     Args:
         fresh: Whether compiled graphs of other models and shapes are forgotten first.
     """
-    if backend == "onnx":
-        return _onnx(model, inputs, folder)
+    if backend in ("onnx", INT8):
+        return _onnx(model, backend, inputs, folder)
     if backend == "cudagraph" and model.device.type != "cuda":
         raise UnavailableError("CUDA graphs need a CUDA device")
     attention = "eager" if backend == "eager" else "sdpa"
@@ -96,22 +97,19 @@ def rounded_products(when: bool) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _onnx(model: Any, inputs: Inputs, folder: Path) -> Call:
+def _onnx(model: Any, backend: str, inputs: Inputs, folder: Path) -> Call:
     if importlib.util.find_spec("onnxruntime") is None:
-        raise MissingExtraError("onnxruntime", "onnx", "The backend onnx")
+        raise MissingExtraError("onnxruntime", "onnx", f"The backend {backend}")
     import onnxruntime
 
+    if backend == INT8 and model.device.type != "cpu":
+        raise UnavailableError("dynamically quantised ONNX files run on the CPU only")
     if model.dtype is not torch.float32:
         raise UnavailableError("ONNX export takes float32 only")
     provider = "CUDAExecutionProvider" if model.device.type == "cuda" else "CPUExecutionProvider"
     if provider not in onnxruntime.get_available_providers():
         raise UnavailableError(f"this ONNX Runtime has no {provider}")
-    path = folder / "model.onnx"
-    if not path.exists():
-        from ..export import export_onnx
-
-        with torch.inference_mode(False):
-            export_onnx(model, folder)
+    path = _onnx_file(model, backend, folder)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
@@ -119,3 +117,17 @@ def _onnx(model: Any, inputs: Inputs, folder: Path) -> Call:
     first = [session.get_outputs()[0].name]
     feed = {entry.name: inputs[entry.name].cpu().numpy() for entry in session.get_inputs()}
     return lambda: torch.from_numpy(session.run(first, feed)[0])
+
+
+def _onnx_file(model: Any, backend: str, folder: Path) -> Path:
+    """Exported once, for float and int8."""
+    from ..export import export_onnx
+    from ..export.quantizing import quantize_file
+
+    path, int8 = folder / "model.onnx", folder / "int8" / "model.onnx"
+    if not path.exists():
+        with torch.inference_mode(False):
+            export_onnx(model, folder)
+    if backend == INT8 and not int8.exists():
+        quantize_file(model, path, int8)
+    return int8 if backend == INT8 else path

@@ -13,7 +13,7 @@ from ..cost import flops
 from ..errors import AttentrimError
 from .backends import has_sdpa, place
 from .rivals import make_rival
-from .settings import PLAIN
+from .settings import INT8, PLAIN
 
 Pair = tuple[str, str]
 """(backend, name of a model or rival)"""
@@ -51,8 +51,13 @@ class Candidates:
         return [*product(self.backends, self.models), *((self.plain_backend, rival) for rival in self.rivals)]
 
     def reference(self, backend: str) -> Pair:
-        """What the speed-up of a candidate refers to."""
-        return (backend, "against") if "against" in self.models else (self.backends[0], "model")
+        """What the speed-up of a candidate refers to: of an int8 one, the dense model in float."""
+        if "against" not in self.models:
+            return self.backends[0], "model"
+        floats = [other for other in self.backends if other != INT8]
+        if backend == INT8 and floats:
+            backend = "onnx" if "onnx" in floats else floats[0]
+        return backend, "against"
 
     def make_rivals(self, announce: Callable[[str], object]) -> None:
         for name in self.rivals:

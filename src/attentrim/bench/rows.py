@@ -22,8 +22,11 @@ class Row:
     milliseconds_quartiles: tuple[float, float] | None = None
     speedup: float | None = None
     """The median over repeats of the reference's time divided by this one's. The reference is `against` in the same
-    backend, or, where there is none, `model` in the first backend."""
+    backend, or, where there is none, `model` in the first backend. That of `onnx-int8` is `against` in float: in
+    `onnx` where that was measured too, otherwise in the first of the other backends."""
     speedup_quartiles: tuple[float, float] | None = None
+    reference_backend: str | None = None
+    """The backend of the reference."""
     flop_ratio: float | None = None
     """Theoretical speed-up (FLOPs): those of the reference divided by this one's."""
     max_abs_difference: float | None = None

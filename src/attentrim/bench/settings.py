@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-BACKENDS = ("sdpa", "eager", "compile", "cudagraph", "onnx")
-"""Ways to run a model: two attention implementations, torch.compile, the same with CUDA graphs, ONNX Runtime."""
+INT8 = "onnx-int8"
+BACKENDS = ("sdpa", "eager", "compile", "cudagraph", "onnx", INT8)
+"""Ways to run a model: two attention implementations, torch.compile, the same with CUDA graphs, ONNX Runtime, the same
+with weights in int8."""
 PLAIN = ("sdpa", "eager")
 """Those that are plain PyTorch."""
 DEVICES = ("cpu", "cuda")

@@ -66,8 +66,13 @@ class Turns:
         has_tokens = own.models[own.dense].main_input_name != "pixel_values"
         flops = own.flops(batch, length)
         for (backend, name), taken in seconds.items():
-            row = _timed(rows[backend, name], taken, seconds.get(own.reference(backend)), has_tokens)
-            rows[backend, name] = replace(row, flop_ratio=flops[own.dense] / flops[name])
+            reference = own.reference(backend)
+            row = _timed(rows[backend, name], taken, seconds.get(reference), has_tokens)
+            rows[backend, name] = replace(
+                row,
+                flop_ratio=flops[own.dense] / flops[name],
+                reference_backend=reference[0] if reference in seconds else None,
+            )
 
     def _ready(self, backend: str, name: str, batch: int, length: int) -> tuple[Call, Tensor]:
         """A warm call, and its first output."""

@@ -17,10 +17,12 @@ EXAMPLES = """  attentrim bench --model ./small --against bert-base-uncased
   attentrim bench --model ./small --against ./fine-tuned --batch_sizes 1 32 --lengths 128 512 \\
       --devices cuda --dtypes float32 bfloat16 --backends sdpa compile cudagraph
   attentrim bench --model ./small --against ./fine-tuned --backends sdpa onnx --rivals int8 torch-pruning
+  attentrim bench --model ./small --against ./fine-tuned --backends onnx onnx-int8
 
 how to read it:
   speed-up    how many times faster than --against in the same backend (without --against: than --model in the first
-              backend): the median of the ratios within repeats, with quartiles
+              backend): the median of the ratios within repeats, with quartiles. onnx-int8 rows refer to --against in
+              float: in onnx, or without it in the first of the other backends
   FLOPs       theoretical speed-up (FLOPs): as if nothing but matrix products took time
   diff        the largest difference of the outputs to those of the same model in eager float32, so what backend and
               dtype change; for rivals to those of the dense model, so what they change themselves"""

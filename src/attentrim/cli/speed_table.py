@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..bench import RIVALS, Row
+from ..bench.settings import INT8
 from .output import Output
 
 COLUMNS = ("", "ms (quartiles)", "seq/s", "speed-up (quartiles)", "FLOPs", "diff")
@@ -23,6 +24,8 @@ def show_rows(output: Output, rows: Sequence[Row]) -> None:
                 remarks.setdefault(row.remark, {})[f"{label(row)} ({row.device}, {row.dtype})"] = None
     for remark, whose in remarks.items():
         output.say(f"{', '.join(whose)}: {remark}")
+    for reference in sorted({row.reference_backend or INT8 for row in rows if row.backend == INT8} - {INT8}):
+        output.say(f"speed-ups of {INT8} refer to {reference}, so quantisation is part of them")
     changed = {row.name: row.parameters for row in rows if row.name in RIVALS and row.milliseconds_median}
     for name, parameters in changed.items():
         output.say(f"{name} ({parameters:,} parameters) was not retrained: its answers are not the dense model's")

@@ -27,6 +27,7 @@ class Difference:
     output: str
     case: str
     absolute: float
+    mean: float
     largest: float
 
     @property
@@ -108,5 +109,6 @@ def _compare(graph: Graph, session: Any, inputs: Inputs, padding: str) -> Differ
         valid = unpadded(graph.model, inputs, wanted)
         if valid is not None:
             found, wanted = found[valid], wanted[valid]
-        differences.append(Difference(name, case, float((found - wanted).abs().max()), float(wanted.abs().max())))
+        off = (found - wanted).abs()
+        differences.append(Difference(name, case, float(off.max()), float(off.mean()), float(wanted.abs().max())))
     return max(differences)

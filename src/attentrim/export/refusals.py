@@ -13,6 +13,7 @@ from ..errors import MissingExtraError
 from ..routing import NAME as CONTROL
 from ..sites import find_sites, layout_of
 from .checking import LONGER
+from .quantizing import QUANTIZATIONS
 from .report import ExportError
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -20,7 +21,9 @@ SPARE_POSITIONS = 2
 """RoBERTa-style models number positions from 2."""
 
 
-def refuse_arguments(model: Any, output_dir: str | Path, batch: int, length: int, tolerance: float) -> None:
+def refuse_arguments(
+    model: Any, output_dir: str | Path, batch: int, length: int, tolerance: float, quantize: str | None
+) -> None:
     def wrong(name: str, rule: str, got: object) -> ExportError:
         return ExportError(f"The {name!r} parameter of export_onnx must be {rule}. Got {got!r} instead.")
 
@@ -32,6 +35,8 @@ def refuse_arguments(model: Any, output_dir: str | Path, batch: int, length: int
         raise wrong("length", "at least 4, so that the check can use shorter inputs than the trace", length)
     if not tolerance > 0:
         raise wrong("tolerance", "a positive number", tolerance)
+    if quantize not in (None, *QUANTIZATIONS):
+        raise wrong("quantize", f"None or one of: {', '.join(QUANTIZATIONS)}", quantize)
     layout_of(model)
     text = getattr(model.config, "text_config", model.config)
     longest = (getattr(text, "max_position_embeddings", None) or math.inf) - LONGER - SPARE_POSITIONS

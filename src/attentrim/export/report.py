@@ -34,10 +34,16 @@ class ExportReport:
     """The inputs of each comparison: padded on the right, padded on the left, and one short row."""
     max_abs_difference: float
     """The worst of all comparisons, at positions that are not padding."""
+    mean_abs_difference: float
+    """Of the output and the comparison that differed most."""
     largest_output: float
     """The largest absolute value of the output that differed so."""
     bytes: int
     """Graph and weights."""
+    quantize: str | None = None
+    """"int8", where the file is quantised; the differences are then those of the quantised file."""
+    bytes_float: int | None = None
+    """Of a quantised file: its size before."""
 
 
 def shapes_of(inputs: Inputs) -> Shapes:

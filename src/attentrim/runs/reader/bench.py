@@ -9,13 +9,19 @@ NEEDED = {"name", "device", "dtype", "backend", "batch", "length", "milliseconds
 
 
 def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(against, model) for each setting in which both were timed."""
-    found: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for row in bench.get("rows") or []:
-        if row.keys() >= NEEDED and row["name"] in ("model", "against") and row["milliseconds_median"]:
-            key = (row["device"], row["dtype"], row["backend"], row["batch"], row["length"])
-            found.setdefault(key, {})[row["name"]] = row
-    return [(pair["against"], pair["model"]) for pair in found.values() if len(pair) == 2]
+    """(against, model) for each setting in which both were timed; `against` is what the model's speed-up refers to."""
+    rows = [row for row in bench.get("rows") or [] if row.keys() >= NEEDED and row["milliseconds_median"]]
+    against = {_setting(row, row["backend"]): row for row in rows if row["name"] == "against"}
+    pairs = []
+    for row in rows:
+        before = against.get(_setting(row, row.get("reference_backend") or row["backend"]))
+        if row["name"] == "model" and row["speedup"] and before:
+            pairs.append((before, row))
+    return pairs
+
+
+def _setting(row: Mapping[str, Any], backend: str) -> tuple[Any, ...]:
+    return (row["device"], row["dtype"], backend, row["batch"], row["length"])
 
 
 def measured_speedup(bench: Mapping[str, Any]) -> float | None:
