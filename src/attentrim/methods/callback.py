@@ -34,7 +34,12 @@ class MethodCallback(TrainerCallback):
         if self.session.on_milestone is None:
             tokenizer, main = kwargs.get("processing_class"), state.is_world_process_zero
             folder = Path(str(args.output_dir))
-            self.session.on_milestone = lambda name, plan: main and self._save_trimmed(folder / name, plan, tokenizer)
+
+            def save(name: str, plan: Plan) -> None:
+                if main:
+                    self._save_trimmed(folder / name, plan, tokenizer)
+
+            self.session.on_milestone = save
         self.session.begin(state.max_steps)
 
     def _save_trimmed(self, folder: Path, plan: Plan, tokenizer: Any) -> None:

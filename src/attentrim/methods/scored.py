@@ -8,12 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .base import ScoringMethod
 from .gates import GateSession
 
 
 class ScoredGates(GateSession):
     """Closes gates at the start of set steps. What it closes stays closed; the weights go on learning without it."""
 
+    method: ScoringMethod
     pruned = 0.0
     """How much is closed, in weights of units."""
     judged: Tensor | None = None
@@ -25,7 +27,7 @@ class ScoredGates(GateSession):
 
     @property
     def target(self) -> float:
-        return self.removals(self.method.target_sparsity or 0.0)
+        return self.removals(self.method.target_sparsity)
 
     def due(self) -> float:
         """How much must be closed by now."""

@@ -155,7 +155,7 @@ class Session:
         return {}
 
     @property
-    def target(self) -> Target | None:
+    def speed_target(self) -> Target | None:
         """Where the model is to be fast, for methods that work to a speed."""
         return None
 

@@ -72,7 +72,7 @@ def finish(
     writer.take_attention("after")
     session = trainer.session
     from_method = session.results() if session else {}
-    target = (session.target if session else None) or _usual_target(trainer, longest)
+    target = (session.speed_target if session else None) or _usual_target(trainer, longest)
     saved = _save(trainer, writer.directory, trim)
     measured, _ = evaluation.of_model(saved.model, trainer.args, saved.still_masked or None)
     sizes = cost(trainer.model), cost(saved.model)

@@ -14,7 +14,11 @@ FOLDER = "speedup-{:g}"
 
 
 def speeds_left(
-    trainer: Any, directory: Path, evaluation: Evaluation, asked: Sequence[float], speed_of: Callable[[Any], float | None]
+    trainer: Any,
+    directory: Path,
+    evaluation: Evaluation,
+    asked: Sequence[float],
+    speed_of: Callable[[Any], float | None],
 ) -> list[dict[str, Any]]:
     """What each of them is worth, slowest first; the last one is the run's own checkpoint and not among them."""
     found = []

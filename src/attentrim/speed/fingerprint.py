@@ -8,14 +8,19 @@ from typing import Any
 
 from ..machine import cpu_name, package_version
 from ..sites import unwrap
+from ..structures.layers import find_layers
 
 PACKAGES = ("torch", "transformers", "onnxruntime")
 
 
 def described_model(model: Any) -> dict[str, Any]:
-    """The type of a model and a fingerprint of its shapes; its task head does not count."""
+    """The type of a model and a fingerprint of the shapes of its layers: embeddings and task head do not count."""
     inner = unwrap(model)
-    shapes = [(name, tuple(parameter.shape)) for name, parameter in inner.base_model.named_parameters()]
+    shapes = [
+        (layer.path, name, tuple(parameter.shape))
+        for layer in find_layers(inner)
+        for name, parameter in layer.module.named_parameters()
+    ]
     digest = hashlib.sha256(repr((inner.config.model_type, shapes)).encode()).hexdigest()
     return {"type": inner.config.model_type, "shapes": digest[:16]}
 
@@ -25,7 +30,7 @@ def this_machine(device: str) -> dict[str, Any]:
     import torch
 
     if device == "cuda":
-        chip = {"gpu": torch.cuda.get_device_name()}
+        chip: dict[str, Any] = {"gpu": torch.cuda.get_device_name()}
     else:
         chip = {"cpu": cpu_name(), "cores": os.cpu_count(), "threads": torch.get_num_threads()}
     return {**chip, **{name: package_version(name) for name in PACKAGES}}

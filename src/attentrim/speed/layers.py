@@ -75,7 +75,12 @@ def groups_of(model: Any) -> list[Alike]:
     groups: dict[Any, list[LayerPlaces]] = {}
     for layer in layers_of(model):
         cost = tuple(
-            (places, unit_kind(places).gates(place.shape), getattr(place, "uniform", None), getattr(place, "window", 0))
+            (
+                places,
+                unit_kind(places).gates(place.shape),
+                getattr(place, "uniform", None),
+                getattr(place, "window", 0),
+            )
             for places, here in layer.places.items()
             for place in (found[places][index] for index in here)
         )

@@ -134,7 +134,8 @@ class _Maker:
 
     def _without(self, model: Any, layers: Sequence[int]) -> Any:
         try:
-            return _operated(model, Plan.of(model, **{layer_kind().name: layers}))
+            removed: dict[str, Any] = {layer_kind().name: layers}
+            return _operated(model, Plan.of(model, **removed))
         except AttentrimError:
             return None
 
@@ -163,12 +164,10 @@ class _Maker:
                 if any(level[0] == kind.name for kind in (unit_kind(places), *place_kinds(places))):
                     for index in here:
                         removed |= removed_at(level, places, index, found[places][index].shape)[1]
-        within = STRUCTURES[level[0]].within
-        return _operated(model, Plan.of(model, **{level[0]: removed if within else list(removed)}))
+        units: dict[str, Any] = {level[0]: removed if STRUCTURES[level[0]].within else list(removed)}
+        return _operated(model, Plan.of(model, **units))
 
-    def _group(
-        self, group: Alike, number: int, saved: Mapping[tuple[int, Level], float], rest: float
-    ) -> GroupCosts:
+    def _group(self, group: Alike, number: int, saved: Mapping[tuple[int, Level], float], rest: float) -> GroupCosts:
         """Costs from what narrower places saved: a full place costs what an empty one saves."""
         gates, levels = gates_in(self.model), dict[str, dict[int, float]]()
         for places, here in group.layers[0].places.items():
@@ -215,12 +214,14 @@ def _narrower(model: Any, share: float) -> Any:
 
 def _narrow_plan(model: Any, share: float) -> Plan:
     """Every place keeps this share of its gates."""
-    removed: dict[str, dict[int, Any]] = {}
+    removed: dict[str, Any] = {}
     for places, found in places_of(model).items():
         for place in found if places in gates_in(model) else ():
             kind = unit_kind(places)
             kept = round(share * kind.gates(place.shape))
-            removed.setdefault(kind.name, {}).update(removed_at((kind.name, kept), places, place.index, place.shape)[1])
+            removed.setdefault(kind.name, {}).update(
+                removed_at((kind.name, kept), places, place.index, place.shape)[1]
+            )
     return Plan.of(model, **removed)
 
 

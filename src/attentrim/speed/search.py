@@ -40,9 +40,7 @@ def places_in(layer: LayerPlaces) -> list[tuple[str, int]]:
     return [(name, index) for name, here in layer.places.items() for index in here]
 
 
-def ways_of(
-    layer: LayerPlaces, group: GroupCosts, losses: Sequence[Losses], loss_if_gone: float | None
-) -> Ways:
+def ways_of(layer: LayerPlaces, group: GroupCosts, losses: Sequence[Losses], loss_if_gone: float | None) -> Ways:
     """All combinations of levels of a layer's places, and the layer gone where it may go."""
     parts = [sorted(place) for place in losses]
     times = [[group.of_place(level) for level in part] for part in parts]

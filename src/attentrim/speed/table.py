@@ -65,7 +65,9 @@ class Table:
     def cost(self, plan: Plan) -> float:
         """Of the whole model that a plan leaves."""
         gone = plan.removed_of(layer_kind().name)
-        return self.fixed + sum(sum(self.layer_parts(plan, index).values()) for index in self.layers if index not in gone)
+        return self.fixed + sum(
+            sum(self.layer_parts(plan, index).values()) for index in self.layers if index not in gone
+        )
 
     @property
     def dense(self) -> float:
@@ -96,9 +98,13 @@ class Table:
             "fixed": self.fixed,
             "groups": [
                 {
-                    "layers": [[layer.index, {name: list(here) for name, here in layer.places.items()}] for layer in g.layers],
+                    "layers": [
+                        [layer.index, {name: list(here) for name, here in layer.places.items()}] for layer in g.layers
+                    ],
                     "rest": g.rest,
-                    "levels": {kind: {str(kept): cost for kept, cost in found.items()} for kind, found in g.levels.items()},
+                    "levels": {
+                        kind: {str(kept): cost for kept, cost in found.items()} for kind, found in g.levels.items()
+                    },
                 }
                 for g in self.groups
             ],

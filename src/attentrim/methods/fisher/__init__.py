@@ -30,22 +30,29 @@ class Fisher(GateMethod):
     searches: ClassVar[bool] = True
 
     speedup: str | None = option(
-        None, "how many times faster the model is to be; several, such as 1.5,2,3: one training leaves a model of each"
+        None,
+        "how many times faster the model is to be; several, such as 1.5,2,3: one training leaves a model of each; "
+        f"none: 2, or with max_drop {LADDER}",
     )
     max_drop: float | None = option(
         None,
-        "keep the fastest model within this drop of the metric (0.01 is one point), judged on held-out training data; "
-        f"without speedup, of {LADDER} times",
+        "keep the fastest model within this drop of the metric (0.01 is one point), judged on held-out training data",
         SHARE,
     )
     prune: str = option("heads,neurons,layers", "what may go, comma-separated: heads, neurons, layers, uniform")
     cost: str = option("time", "what is saved: time, measured on the target, or flops", one_of(COSTS))
-    speed_batch: int | None = option(None, "sequences per batch on the target; none: 8 on a CPU, 32 on a GPU", AT_LEAST_ONE)
+    speed_batch: int | None = option(
+        None, "sequences per batch on the target; none: 8 on a CPU, 32 on a GPU", AT_LEAST_ONE
+    )
     speed_length: int | None = option(None, "tokens per sequence on the target; none: 128", AT_LEAST_ONE)
     speed_dtype: str | None = option(None, "number format on the target; none: float32", one_of(DTYPES))
     speed_backend: str | None = option(None, "how the target runs the model; none: sdpa", one_of(BACKENDS))
-    speed_device: str | None = option(None, "the target; none: cuda where there is one, otherwise cpu", one_of(DEVICES))
-    speed_table: str | None = option(None, "a latency table, from attentrim bench --latency_table; none: measured here")
+    speed_device: str | None = option(
+        None, "the target; none: cuda where there is one, otherwise cpu", one_of(DEVICES)
+    )
+    speed_table: str | None = option(
+        None, "a latency table, from attentrim bench --latency_table; none: measured here"
+    )
     speed_elsewhere: bool = option(False, "the table is of another machine: the result is not timed here")
     width_step: int | None = option(
         None, "neurons are kept in multiples of this; none: 64 on a GPU, 32 on a CPU", AT_LEAST_ONE
@@ -64,8 +71,6 @@ class Fisher(GateMethod):
         elif isinstance(self.speedup, list | tuple):
             self.speedup = ",".join(f"{value:g}" for value in self.speedup)
         super().__post_init__()
-        if self.speedup is None and self.max_drop is None:
-            raise MethodError("Fisher needs to know how fast: set speedup (such as 2), or max_drop (such as 0.01).")
         if not self.speedups or min(self.speedups) <= 1 or sorted(set(self.speedups)) != self.speedups:
             raise MethodError(
                 "The 'speedup' parameter of Fisher must be a number above 1, or several in rising order such as "
@@ -80,7 +85,7 @@ class Fisher(GateMethod):
     def speedups(self) -> list[float]:
         """What is asked for, slowest first."""
         try:
-            return [float(part) for part in (self.speedup or LADDER).split(",")]
+            return [float(part) for part in (self.speedup or ("2" if self.max_drop is None else LADDER)).split(",")]
         except ValueError:
             return []
 

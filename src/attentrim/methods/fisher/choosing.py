@@ -78,7 +78,7 @@ class Chooser:
         gates, removed, whole = still_open.copy(), set(gone), dict[str, set[int]]()
         for (layer, _), way, pick in zip(self.layers, ways, chosen, strict=True):
             levels = way.levels[pick]
-            if levels is GONE:
+            if levels is None:
                 removed.add(layer.index)
                 continue
             for place, level in zip(places_in(layer), levels, strict=True):
@@ -147,10 +147,10 @@ class Chooser:
             units = sum(float(values[here][still_open[here]].sum()) for here in inside)
             found[layer.index] = max(units, scores.places[layer_kind().name, layer.index])
         for stack in set(self.stacks.values()):
-            inside = [index for index in found if self.stacks[index] == stack]
+            able = [index for index in found if self.stacks[index] == stack]
             alone = all(index in gone or index in found for index, other in self.stacks.items() if other == stack)
-            if inside and alone:
-                del found[max(inside, key=lambda index: found[index])]
+            if able and alone:
+                del found[max(able, key=lambda index: found[index])]
         return found
 
     def _can_go(self, layer: int) -> bool:
@@ -181,7 +181,6 @@ class Chooser:
         kind = unit_kind(place[0])
         return kind.name, kind.gates(kind.find(self.model)[place[1]].shape)
 
-
     def removed(self, choice: Choice) -> dict[str, Any]:
         """What a plan lists. What goes with a layer is not named on its own."""
         inside = {place for layer, _ in self.layers if layer.index in choice.layers for place in places_in(layer)}
@@ -189,4 +188,8 @@ class Chooser:
         for kind, by_place in self.units.removed(choice.open).items():
             places = next(other.places for other in self.units.kinds if other.name == kind)
             found[kind] = {index: units for index, units in by_place.items() if (places, index) not in inside}
-        return {**found, **{kind: sorted(where) for kind, where in choice.whole.items()}, layer_kind().name: sorted(choice.layers)}
+        return {
+            **found,
+            **{kind: sorted(where) for kind, where in choice.whole.items()},
+            layer_kind().name: sorted(choice.layers),
+        }

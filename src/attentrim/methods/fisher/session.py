@@ -92,7 +92,9 @@ class FisherSession(GateSession):
     @property
     def stage(self) -> int:
         """The number of the stage that the next step belongs to."""
-        return next((number for number, stage in enumerate(self.stages) if self.steps_done < stage.end), len(self.stages) - 1)
+        return next(
+            (number for number, stage in enumerate(self.stages) if self.steps_done < stage.end), len(self.stages) - 1
+        )
 
     def start_step(self) -> None:
         super().start_step()
@@ -127,10 +129,11 @@ class FisherSession(GateSession):
     def training_gates(self) -> Tensor:
         if not self.is_scoring:
             return self.open
-        if self._collecting[0] is None:
+        gates, _ = self._collecting
+        if gates is None:
             gates = self.open.detach().clone().requires_grad_()
             self._collecting = gates, self.off.to(self.device).clone().requires_grad_()
-        return self._collecting[0]
+        return gates
 
     def apply_gates(self, gates: Tensor | None) -> None:
         super().apply_gates(gates)
@@ -148,7 +151,15 @@ class FisherSession(GateSession):
     def removed_layers(self) -> tuple[int, ...]:
         """The layers that the hidden states pass by now."""
         name = layer_kind().name
-        return () if self.is_dense else tuple(place for (kind, place), off in zip(self.switches, self.off.tolist(), strict=True) if off and kind == name)
+        return (
+            ()
+            if self.is_dense
+            else tuple(
+                place
+                for (kind, place), off in zip(self.switches, self.off.tolist(), strict=True)
+                if off and kind == name
+            )
+        )
 
     def move(self, device: torch.device) -> None:
         super().move(device)
@@ -316,7 +327,7 @@ class FisherSession(GateSession):
         return self._plan_of(self._choice_now())
 
     @property
-    def target(self) -> Target | None:
+    def speed_target(self) -> Target | None:
         return self.speeds.target if self.method.cost == "time" and self.timed_here else None
 
     @property

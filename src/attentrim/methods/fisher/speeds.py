@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...cost import plan_cost
@@ -97,8 +98,7 @@ class Speeds:
             choice = choose(self.budget(asked))
             if choice is None:
                 break
-            plan = plan_of(choice)
-            speed = from_first(lambda plan=plan: self.speed(plan))
+            speed = from_first(partial(self.speed, plan_of(choice)))
             if speed is None:
                 return choice
             apart = abs(speed / asked - 1)
