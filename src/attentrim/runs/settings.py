@@ -180,7 +180,7 @@ SPEED_SETTINGS = (
 
 def flags_of_method(method: str | None, flags: Mapping[str, Any]) -> dict[str, Any]:
     """Flags about speed, if the method works to one; raises otherwise."""
-    known = METHODS[method].accepted_names() if method is not None and method in METHODS else []
+    known = METHODS[method].accepted_names() if method and method in METHODS else []
     for name in flags:
         if name not in known:
             able = [other for other in METHODS if name in METHODS[other].accepted_names()]
