@@ -24,7 +24,7 @@ LAYERS = (
     "duplicate",
     "inputs flops",
     "surgery",
-    "cost checkpoint",
+    "cost checkpoint fitting",
     "overview export",
     "bench",
     "speed",

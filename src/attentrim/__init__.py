@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .cost import plan_cost as plan_cost
     from .distillation import Distillation as Distillation
     from .distillation.loss import distillation_loss as distillation_loss
+    from .fitting import fit_outputs as fit_outputs
     from .methods import list_methods as list_methods
     from .methods.attendout import AttendOut as AttendOut
     from .methods.attention_dropout import AttentionDropout as AttentionDropout
@@ -47,6 +48,7 @@ _HOMES = {
     "Trainer": "trainer",
     "Distillation": "distillation",
     "plan_cost": "cost",
+    "fit_outputs": "fitting",
     "distillation_loss": "distillation.loss",
     "find_sites": "sites",
     "list_methods": "methods",

@@ -34,6 +34,7 @@ NONE_TO_ALL = Rule("in [0, 1]", lambda value: 0 <= value <= 1, _as_share_or_all)
 SHARE_OR_ALL = Rule("in (0, 1]", lambda value: 0 < value <= 1, _as_share_or_all)
 NOT_NEGATIVE = Rule("0 or more", lambda value: value >= 0)
 POSITIVE = Rule("above 0", lambda value: value > 0)
+ABOVE_ONE = Rule("above 1", lambda value: value > 1)
 AT_LEAST_TWO = Rule("2 or more", lambda value: value >= 2)
 AT_LEAST_ONE = Rule("1 or more", lambda value: value >= 1)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ def restarted(args: Any, optimizer: torch.optim.Optimizer, starts: Sequence[int]
     Schedules that are no function of the step (on a plateau, say) cannot start again: they run through.
     """
     bounds = sorted({0, *starts, total})
-    lengths = [after - before for before, after in zip(bounds, bounds[1:], strict=False)]
+    lengths = [after - before for before, after in pairwise(bounds)]
     parts = [_named(args, steps) for steps in lengths]
     if not all(isinstance(part, LambdaLR) for part in parts):
         return _named(args, total, optimizer)

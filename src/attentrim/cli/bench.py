@@ -27,6 +27,8 @@ how to read it:
   diff        the largest difference of the outputs to those of the same model in eager float32, so what backend and
               dtype change; for rivals to those of the dense model, so what they change themselves"""
 
+DEFAULT_BATCHES = [1, 8]
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     def several(flag: str, default: Any, help: str, **more: Any) -> None:
@@ -34,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("--model", required=True, help="a model directory, trimmed or not, or hub name")
     parser.add_argument("--against", help="the model to compare with, usually the dense one")
-    several("--batch_sizes", [1, 8], "sequences per batch (default: 1 8)", type=positive)
+    several("--batch_sizes", DEFAULT_BATCHES, "sequences per batch (default: 1 8)", type=positive)
     several("--lengths", [128], "tokens per sequence (default: 128)", type=positive)
     several("--dtypes", ["float32"], "(default: float32)", choices=DTYPES)
     several("--devices", None, "(default: cuda where there is one, otherwise cpu)", choices=DEVICES)
@@ -45,6 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--padding", type=float, default=0.125, help="share of the last row that is padding (default: 0.125)"
     )
     parser.add_argument("--threads", type=positive, help="CPU threads (default: torch's own choice)")
+    parser.add_argument(
+        "--latency_table",
+        metavar="FILE",
+        help="instead, time the model's blocks at many widths (a minute or two), for train --speedup elsewhere",
+    )
     parser.add_argument("--out", metavar="FILE", help="also write the JSON object to this file")
     parser.add_argument(
         "--card", action="store_true", help="also keep the figures in the model's directory and in its model card"
@@ -70,6 +77,9 @@ def run(args: argparse.Namespace, output: Output) -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     model = load_model(args.model)
+    if args.latency_table:
+        _latency_table(args, output, model)
+        return
     against = load_model(args.against) if args.against else None
     machine = measured_with()
     rows = _measure(args, model, against)
@@ -86,8 +96,31 @@ def run(args: argparse.Namespace, output: Output) -> None:
     output.result(data)
 
 
+def _latency_table(args: argparse.Namespace, output: Output, model: Any) -> None:
+    """For another machine to plan with: the same that `train --speedup` makes for itself."""
+    from ..speed.measuring import measured_table
+    from ..speed.target import complete_target
+
+    names = {"batch_sizes": args.batch_sizes, "lengths": args.lengths, "dtypes": args.dtypes}
+    names |= {"devices": args.devices or [None], "backends": args.backends or [None]}
+    if args.batch_sizes == DEFAULT_BATCHES:
+        names["batch_sizes"] = [None]  # the target's own default
+    for name, values in names.items():
+        if len(values) > 1:
+            raise AttentrimError(f"A latency table is of one setting: give one of --{name}.")
+    batch, length, dtype, device, backend = (values[0] for values in names.values())
+    table = measured_table(model, complete_target(model, batch, length, dtype, backend, device))
+    table.save(args.latency_table)
+    checks = ", ".join(f"{by_table:.2f} by the table, {whole:.2f} measured" for by_table, whole in table.checks)
+    output.say(f"{table.target}: {table.dense:.2f} ms; whole models with half and a quarter of their units: {checks}")
+    output.say(f"written to {args.latency_table}: attentrim train ... --speedup 2 --speed_table {args.latency_table}")
+    output.result(table.to_dict())
+
+
 def _check_files(args: argparse.Namespace) -> None:
     """Before minutes of measuring, not after."""
+    if args.latency_table and (Path(args.latency_table).is_dir() or not Path(args.latency_table).parent.is_dir()):
+        raise AttentrimError(f"--latency_table must be a file in a directory that exists. Got {args.latency_table!r}.")
     if args.out is not None and (Path(args.out).is_dir() or not Path(args.out).parent.is_dir()):
         raise AttentrimError(f"--out must be a file in a directory that exists. Got {args.out!r}.")
     if args.card and not (Path(args.model).is_dir() and args.against):

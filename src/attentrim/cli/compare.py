@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import AttentrimError
 from ..runs.facts import removed_in_short
 from ..runs.files import read_config
-from ..runs.settings import RUN_SETTINGS, comma_separated
+from ..runs.settings import RUN_SETTINGS, SPEED_SETTINGS, comma_separated
 from .arguments import (
     add_method_config,
     add_settings,
@@ -30,12 +30,14 @@ EXAMPLES = """  attentrim compare --model bert-base-uncased --task cola --data_d
       --methods autoattention,hisp,random-heads --seeds 5 --output_dir comparison
   attentrim compare --model bert-base-uncased --task cola --data_dir glue/CoLA --methods autoattention,l0 \\
       --target_sparsity 0.25 --method_config autoattention.gate_lr=2 --num_train_epochs 3 --output_dir comparison
+  attentrim compare --model fine-tuned --task cola --data_dir glue/CoLA --speedup 2 \\
+      --methods fisher,fewer-layers,autoattention,l0 --output_dir comparison
   attentrim compare --config experiment.yaml --model bert-base-uncased --task cola --data_dir glue/CoLA \\
       --output_dir comparison
 
 a comparison that was stopped goes on where it was when the same command is given again"""
 
-COMMON = [name for name in RUN_SETTINGS if name not in ("output_dir", "method", "no_trim")]
+COMMON = [name for name in RUN_SETTINGS if name not in ("output_dir", "method", "no_trim", *SPEED_SETTINGS)]
 """What flags can say of all runs."""
 
 
@@ -48,6 +50,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target_sparsity",
         metavar="SHARE",
         help="heads that each method that prunes removes; 'own': as each sees fit (default: 0.5)",
+    )
+    parser.add_argument(
+        "--speedup",
+        type=float,
+        metavar="X",
+        help="in place of --target_sparsity: how many times faster all are to be; methods that know no speed-up remove "
+        "that share of the FLOPs of heads and neurons",
     )
     add_method_config(parser, "settings of all methods that have them, or of one: METHOD.setting=value")
     parser.add_argument("--only", metavar="A,B", help="these runs only, with the baseline and what they start from")
@@ -98,6 +107,7 @@ def experiment_of(args: argparse.Namespace) -> Experiment:
         methods=comma_separated(args.methods or ""),
         method_config=parse_settings(args.method_config or []),
         target_sparsity=args.target_sparsity,
+        speedup=args.speedup,
         seeds=args.seeds,
         only=comma_separated(args.only or ""),
     )

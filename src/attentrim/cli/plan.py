@@ -8,16 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError, MethodError
 from ..runs.facts import facts_of_plan, removed_in_words
-from ..runs.headline import headline
-from ..runs.settings import read_method
-from .arguments import add_search_arguments, add_task_arguments, parse_settings, task_settings
+from ..runs.settings import SPEED_METHOD, SPEED_SETTINGS, flags_of_method, read_method
+from .arguments import (
+    add_search_arguments,
+    add_settings,
+    add_task_arguments,
+    given_settings,
+    parse_settings,
+    task_settings,
+)
 from .output import Output, positive, size_fields, size_table
 
 if TYPE_CHECKING:
     from ..methods import Method
+    from ..runs.planning import Planned
 
-HELP = "let a method score the heads of a trained model and write a plan, without training"
-EXAMPLES = """  attentrim plan --model fine-tuned --task cola --data_dir glue/CoLA --method hisp --out plan.json
+HELP = "let a method choose what to remove from a trained model, without training, and say what that costs"
+EXAMPLES = """  attentrim plan --model fine-tuned --task mrpc --data_dir glue/MRPC --speedup 1.5 --output_dir small
+  attentrim plan --model fine-tuned --train_file reviews.csv --max_drop 0.01 --output_dir small
+  attentrim plan --model fine-tuned --task cola --data_dir glue/CoLA --method hisp --out plan.json
   attentrim plan --model fine-tuned --task cola --data_dir glue/CoLA --method random-heads \\
       --method_config target_sparsity=0.25 --out plan.json"""
 
@@ -25,7 +34,14 @@ EXAMPLES = """  attentrim plan --model fine-tuned --task cola --data_dir glue/Co
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     add_search_arguments(parser)
-    parser.add_argument("--out", required=True, help="the plan file to write")
+    speed = parser.add_argument_group(f"a speed that you ask for (method {SPEED_METHOD}, unless another is named)")
+    add_settings(speed, SPEED_SETTINGS)
+    parser.add_argument("--out", help="the plan file to write")
+    parser.add_argument("--output_dir", help="the smaller model, its plan beside it")
+    parser.add_argument(
+        "--no_fit", action="store_true", help="leave the weights that stay as they are (default: fitted to make up)"
+    )
+    parser.add_argument("--no_bench", action="store_true", help="do not time the smaller model")
     parser.add_argument("--seed", type=int, default=42, help="of the method's random numbers (default: 42)")
     parser.add_argument("--batch_size", type=positive, default=32, help="examples at a time (default: 32)")
     parser.add_argument("--use_cpu", action="store_true", help="stay on the CPU")
@@ -33,48 +49,79 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> None:
     method = _method(args)
+    directory = _places(args)
 
     import torch
 
     from ..cost import plan_cost
     from ..runs.loading import load_for_task
+    from ..runs.planning import find_plan, save_small
 
-    loaded = load_for_task(task_settings(args), ["train"], output.say, fresh_head=False)
-    device = "cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu"
-    batches = _calibration(loaded, method, args.batch_size, args.seed)
-    plan = method.search(loaded.model.to(device), calibration=batches, seed=args.seed)
-    plan.save(args.out)
-    before, after = plan_cost(loaded.model, plan)
+    loaded = load_for_task(task_settings(args), ["train", "validation"], output.say, fresh_head=False)
+    planned = find_plan(
+        loaded,
+        method,
+        fit=directory is not None and not args.no_fit,
+        bench=not args.no_bench,
+        seed=args.seed,
+        batch_size=args.batch_size,
+        device="cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu",
+        max_eval_samples=args.max_eval_samples,
+        say=output.say,
+    )
+    before, after = plan_cost(loaded.model, planned.plan)
     sizes = size_fields(before, after)
-    output.say(headline(loaded.task.metric, None, flops_ratio=sizes["flops_ratio"]))
-    size_table(output, f"{args.out}: what it would do to {args.model}", before, after, plan)
-    result = {"out": args.out, "method": args.method, **facts_of_plan(plan), **sizes}
-    for line in removed_in_words(plan):
+    output.say(planned.headline(sizes["flops_ratio"]))
+    title = f"{args.out or args.output_dir}: what it would do to {args.model}"
+    size_table(output, title, before, after, planned.plan)
+    for line in [*removed_in_words(planned.plan), *planned.remarks]:
         output.say(line)
-    output.say(f"next: attentrim trim --model {args.model} --plan {args.out} --output_dir small")
-    output.result(result)
+    if args.out:
+        planned.plan.save(args.out)
+    if directory is not None:
+        save_small(planned, loaded, directory)
+        output.say(f"the smaller model is in {args.output_dir}")
+    else:
+        output.say(f"next: attentrim trim --model {args.model} --plan {args.out} --output_dir small")
+    output.result({**_result(args, method, planned), **facts_of_plan(planned.plan), **sizes})
+
+
+def _result(args: argparse.Namespace, method: Method, planned: Planned) -> dict[str, Any]:
+    return {
+        "out": args.out,
+        "output_dir": args.output_dir,
+        "method": method.name,
+        "metric": planned.metric,
+        "value_before": planned.before,
+        "value": planned.value,
+        **planned.result,
+        "speedup_measured": planned.speedup,
+        "remarks": list(planned.remarks),
+    }
 
 
 def _method(args: argparse.Namespace) -> Method:
     """What the flags name, checked before anything is loaded."""
-    for name in ("model", "method"):
-        if not getattr(args, name):
-            raise AttentrimError(f"--{name} is missing.")
-    method = read_method(args.method, parse_settings(args.method_config or []))
+    flags = given_settings(args, SPEED_SETTINGS)
+    name = args.method or (SPEED_METHOD if flags.keys() & {"speedup", "max_drop"} else None)
+    for flag, value in (("model", args.model), ("method", name)):
+        if not value:
+            raise AttentrimError(f"--{flag} is missing.")
+    config = {**parse_settings(args.method_config or []), **(flags_of_method(name, flags) if flags else {})}
+    method = read_method(name, config)
     if method is None:
         raise MethodError("The method 'none' removes nothing: there is no plan to make.")
-    if not Path(args.out).resolve().parent.is_dir() or Path(args.out).is_dir():
-        raise AttentrimError(f"Cannot write {args.out}: it must be a file in a directory that exists.")
     return method
 
 
-def _calibration(loaded: Any, method: Method, batch_size: int, seed: int) -> Any:
-    """Batches of as many training examples as the method looks at, chosen at random."""
-    import torch
-    from torch.utils.data import DataLoader, Subset
+def _places(args: argparse.Namespace) -> Path | None:
+    """Where the smaller model goes, if anywhere; what could not be written is refused before anything is computed."""
+    from ..runs.directories import check_output_dir
 
-    data = loaded.data("train")
-    samples = min(method.data.calibration or 1, len(data))
-    generator = torch.Generator().manual_seed(seed)
-    chosen = Subset(data, torch.randperm(len(data), generator=generator)[:samples].tolist())
-    return DataLoader(chosen, batch_size, collate_fn=loaded.task.kind.collator(loaded.tokenizer))
+    if not args.out and not args.output_dir:
+        raise AttentrimError(
+            "Say what to write: --out PLAN.json, --output_dir DIRECTORY for the smaller model, or both."
+        )
+    if args.out and (not Path(args.out).resolve().parent.is_dir() or Path(args.out).is_dir()):
+        raise AttentrimError(f"Cannot write {args.out}: it must be a file in a directory that exists.")
+    return check_output_dir(args.output_dir, args.model) if args.output_dir else None

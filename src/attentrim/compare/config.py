@@ -38,6 +38,7 @@ def make_experiment(
     methods: Sequence[str] = (),
     method_config: Mapping[str, str] | None = None,
     target_sparsity: str | None = None,
+    speedup: float | None = None,
     seeds: Any = None,
     only: Sequence[str] = (),
 ) -> Experiment:
@@ -49,10 +50,12 @@ def make_experiment(
     if bool(methods) == bool(own.keys() & {"runs", "sweep"}):
         raise AttentrimError("Say what to compare: either --methods, or --config with runs or sweep.")
     if methods:
-        entries = entries_of_methods(methods, method_config or {}, parse_sparsity(target_sparsity), common)
+        entries = entries_of_methods(methods, method_config or {}, parse_budget(target_sparsity, speedup), common)
     else:
-        if method_config or target_sparsity:
-            raise AttentrimError("--method_config and --target_sparsity go with --methods; a config has its own.")
+        if method_config or target_sparsity or speedup:
+            raise AttentrimError(
+                "--method_config, --target_sparsity and --speedup go with --methods; a config has its own."
+            )
         entries = entries_of_config(own.get("runs") or {}, common)
         if own.get("sweep"):
             entries += entries_of_sweep(own["sweep"], common, [*RUN_SETTINGS, *training_names()])
@@ -77,6 +80,18 @@ def _check_settings(entries: Sequence[Entry]) -> None:
     for entry in entries:
         for key in sorted(entry.settings.keys() - known):
             raise AttentrimError(f"The run {entry.name!r} has no setting {key!r}.{did_you_mean(key, known)}")
+
+
+def parse_budget(target_sparsity: str | None, speedup: float | None) -> dict[str, str]:
+    """What the methods are held to."""
+    if speedup is None:
+        share = parse_sparsity(target_sparsity)
+        return {} if share is None else {"target_sparsity": str(share)}
+    if target_sparsity is not None:
+        raise AttentrimError("Hold the methods to --target_sparsity or to --speedup, not to both.")
+    if not speedup > 1:
+        raise AttentrimError(f"--speedup must be above 1. Got {speedup:g}.")
+    return {"speedup": f"{speedup:g}"}
 
 
 def parse_sparsity(text: str | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,9 +69,13 @@ class Experiment:
 
 
 def entries_of_methods(
-    names: Sequence[str], settings: Mapping[str, str], target_sparsity: float | None, common: Mapping[str, Any]
+    names: Sequence[str], settings: Mapping[str, str], budget: Mapping[str, str], common: Mapping[str, Any]
 ) -> list[Entry]:
-    """One entry per method, the dense one first. A setting goes to each method that knows it, or to METHOD.setting."""
+    """One entry per method, the dense one first. A setting goes to each method that knows it, or to METHOD.setting.
+
+    Args:
+        budget: What all methods that prune are held to: `target_sparsity`, or `speedup`. Nothing: as each sees fit.
+    """
     wanted = list(dict.fromkeys(name for name in names if name != NO_METHOD))
     entries = [Entry(DENSE, {**common, "method": NO_METHOD})]
     used: set[str] = set()
@@ -83,13 +87,20 @@ def entries_of_methods(
             if method in ("", name) and field in known:
                 own[field] = value
                 used.add(key)
-        if "target_sparsity" in known and target_sparsity is not None:
-            own.setdefault("target_sparsity", str(target_sparsity))
+        own = {**within(budget, known), **own}
         METHODS[name].from_settings(own)
         entries.append(Entry(name, {**common, "method": name, "method_config": own}))
     for key in settings.keys() - used:
         raise MethodError(f"--method_config: none of the methods compared has the setting {key!r}.")
     return entries
+
+
+def within(budget: Mapping[str, str], known: Collection[str]) -> dict[str, str]:
+    """The settings that hold a method to a budget. Methods that know no speed-up are given that share of the FLOPs."""
+    if "speedup" in budget and "speedup" not in known and {"prune", "share_of"} <= {*known}:
+        share = 1 - 1 / float(budget["speedup"])
+        return {"prune": "heads,neurons", "share_of": "flops", "target_sparsity": f"{share:.6g}"}
+    return {name: value for name, value in budget.items() if name in known}
 
 
 def entries_of_config(runs: Mapping[str, Any], common: Mapping[str, Any]) -> list[Entry]:

@@ -217,7 +217,7 @@ def read_method(name: str | None, settings: Mapping[str, Any]) -> Method | None:
         if settings:
             raise MethodError("The method 'none' has no settings: leave --method_config out.")
         return None
-    if name not in METHODS:
+    if name is None or name not in METHODS:
         raise MethodError(unknown_name("method", name, [*METHODS.names(), NO_METHOD]))
     return METHODS[name].from_settings(settings)
 

@@ -1,7 +1,7 @@
 """Make latency tables: by timing narrower versions of a model side by side, or by counting their FLOPs.
 
-Whole models are timed, not single blocks: a block costs what the model gains when all blocks like it are narrower, with
-caches, kernels and compilers as they are when the model is used.
+Whole models are timed, not single blocks: a block costs what the model gains when all blocks like it are narrower,
+with caches, kernels and compilers as they are when the model is used.
 """
 
 from __future__ import annotations

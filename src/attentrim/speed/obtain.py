@@ -48,8 +48,8 @@ def read_table(path: str, model: Any, *, elsewhere: bool) -> Table:
     here = described_model(model)
     if dict(table.model) != here:
         raise AttentrimError(
-            f"The latency table {path} is of another model: a {table.model.get('type')} model of other shapes than this "
-            f"{here['type']} model. Measure this one: attentrim bench --model M --latency_table FILE."
+            f"The latency table {path} is of another model ({table.model.get('type')}, of other shapes than this "
+            f"{here['type']} model). Measure this one: attentrim bench --model M --latency_table FILE."
         )
     if elsewhere:
         return table

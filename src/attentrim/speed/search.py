@@ -1,7 +1,8 @@
 """Which blocks to narrow, and how far: the least loss within a budget, exact by dynamic programming.
 
-Each layer is left in one of many ways, each with what it costs and the loss that it brings: a multiple-choice knapsack.
-Losses and costs add up here, and do not quite in a model, so whoever searches measures the result and searches again.
+Each layer is left in one of many ways, each with what it costs and the loss that it brings: a multiple-choice
+knapsack. Losses and costs add up here, and do not quite in a model, so whoever searches measures the result and
+searches again.
 """
 
 from __future__ import annotations

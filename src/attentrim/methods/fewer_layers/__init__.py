@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import MethodError
-from ...options import AT_LEAST_ONE, SHARE, one_of, option
+from ...options import ABOVE_ONE, AT_LEAST_ONE, SHARE, one_of, option
 from ..base import METHODS, Method
 
 __all__ = ["FewerLayers"]
@@ -24,6 +24,7 @@ class FewerLayers(Method):
     searches: ClassVar[bool] = True
 
     count: int | None = option(None, "layers to keep, of each stack; none: half, rounded up", AT_LEAST_ONE)
+    speedup: float | None = option(None, "in place of count: keep 1/speedup of the layers, rounded", ABOVE_ONE)
     keep: str = option(
         "every-second",
         "which layers stay: every-second (spread evenly from the first to the last) or lowest",
@@ -33,6 +34,11 @@ class FewerLayers(Method):
         0.0, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.count is not None and self.speedup is not None:
+            raise MethodError("FewerLayers takes count or speedup, not both.")
+
     @property
     def dense(self) -> float:
         return self.dense_share
@@ -40,11 +46,15 @@ class FewerLayers(Method):
     @property
     def reason(self) -> str:
         amount = "half of the layers" if self.count is None else f"{self.count} layers"
+        if self.speedup is not None:
+            amount = f"one of {self.speedup:g} layers"
         return f"Kept are {amount}: {KEPT_IN_WORDS[self.keep]}. The choice looks at nothing but their place."
 
     def kept(self, layers: int) -> list[int]:
         """The places in a stack of so many layers that stay."""
         count = (layers + 1) // 2 if self.count is None else self.count
+        if self.speedup is not None:
+            count = max(1, round(layers / self.speedup))
         if count > layers:
             raise MethodError(f"The 'count' parameter of FewerLayers is {count}; this model has {layers} layers.")
         if self.keep == "lowest" or count == 1:

@@ -126,7 +126,7 @@ class Fisher(GateMethod):
     def reason(self) -> str:
         what = "measured time" if self.cost == "time" else "FLOPs"
         return (
-            f"Removed is what the loss feels least for what it costs: the squared gradient of the loss in a unit's gate "
+            "Removed is what the loss feels least for its cost: the squared gradient of the loss in a unit's gate "
             f"(its Fisher information), weighed against {what}, until the model was as fast as asked."
         )
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 
 def loss_of_own_answers(output: Any, batch: Mapping[str, Any], random: torch.Generator) -> Tensor:
-    """Classes are drawn where there are logits; numbers and hidden states get noise around them. A mean over samples."""
+    """Classes are drawn where there are logits; other outputs get noise around them. A mean over samples."""
     logits = output.get("logits")
     values: Tensor = output[0] if logits is None else logits
     values = values.float()

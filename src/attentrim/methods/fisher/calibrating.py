@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from ...errors import MethodError
 from ...modes import evaluating
@@ -26,6 +27,7 @@ def gradients_on(
     switches: int,
     use_labels: bool,
     random: torch.Generator,
+    progress: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The gradients of each sample's loss: [samples, gates] and [samples, switches], on the CPU.
 
@@ -34,7 +36,7 @@ def gradients_on(
     """
     found: list[list[Tensor]] = []
     with evaluating(model), torch.enable_grad():
-        for batch in batches:
+        for batch in tqdm(batches, desc="gradients", disable=None if progress else True, leave=False):
             inputs = {name: value for name, value in batch.items() if use_labels or name != "labels"}
             rows, device = rows_in(inputs), next(model.parameters()).device
             units = torch.ones(rows, gates, device=device, requires_grad=True)

@@ -102,7 +102,7 @@ class Chooser:
         most = self.most(none, torch.ones(self.units.count), frozenset())
         if asked >= most:
             raise MethodError(
-                f"Asked for {asked:g} times as fast; with all {' and '.join(self.prune)} removed that can go, this model "
+                f"Asked for {asked:g} times as fast; with all {' and '.join(self.prune)} gone that can go, this model "
                 f"would be {most:.2f} times as fast at {self.table.target}."
             )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -71,6 +72,8 @@ class FisherSession(GateSession):
         self._calibrating: Learning = NOTHING
         """Gates and switches that collect gradients: in training, and in passes over calibration data."""
         self._stage_open: Tensor = self.open
+        self._gradients: Tensor | None = None
+        """Without training: [samples, gates]."""
         self._chooser: Chooser | None = None
 
     @property
@@ -263,18 +266,29 @@ class FisherSession(GateSession):
         """Without training: scores from a few examples, one choice, and a rearrangement of what it removes."""
         if len(self.method.speedups) > 1:
             raise MethodError("Without training, one speed at a time: give one speedup.")
-        gradients = self.calibrate()
+        self.search_speed(self.method.speedups[0])
+
+    def search_speed(self, speedup: float) -> None:
+        """The same for one of several speeds; the data is looked at once."""
+        if self._gradients is None:
+            self.chooser.check_reach(speedup)
+            self._gradients = self.calibrate()
         scores, chooser = self.current_scores(), self.chooser
-        self.check_reach()
 
         def choose(budget: float) -> Choice | None:
             return chooser.choose(scores, torch.ones(self.count), frozenset(), budget, FINE)
 
-        self.take(self.speeds.reach(self.method.speedups[0], choose, self._plan_of))
+        self.take(self.speeds.reach(speedup, choose, self._plan_of))
         if self.method.rearrange:
-            self.open = rearranged(self.open.cpu(), gradients, chooser).to(self.device)
+            self.open = rearranged(self.open.cpu(), self._gradients, chooser).to(self.device)
             self.history.note(self.steps_done, self.open)
         self.before_forward(training=False)
+
+    @contextmanager
+    def nothing_removed(self) -> Iterator[None]:
+        """The model as if nothing were chosen, for a while."""
+        with self.gates_set(None):
+            yield
 
     def calibrate(self) -> Tensor:
         """Take scores from the calibration data; the gradients in the gates by sample."""
@@ -286,7 +300,14 @@ class FisherSession(GateSession):
         random = torch.Generator().manual_seed(self.seed)
         try:
             units, places = gradients_on(
-                self.model, self.batches(), apply, self.count, len(self.switches), self.method.use_labels, random
+                self.model,
+                self.batches(),
+                apply,
+                self.count,
+                len(self.switches),
+                self.method.use_labels,
+                random,
+                self.shows_progress,
             )
         finally:
             self._overrides.clear()

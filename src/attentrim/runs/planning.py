@@ -1,0 +1,156 @@
+"""A plan without training, what it costs, and the smaller model. `attentrim plan` is this."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Subset
+from transformers import TrainingArguments
+
+from ..calibration import hold_out
+from ..fitting import fit_outputs
+from ..machine import measured_with
+from ..methods import Method
+from ..plan import Plan
+from ..speed.target import Target, complete_target
+from ..speed.timing import speedup_of
+from ..surgery import trim
+from .evaluation import Evaluation
+from .headline import headline, place
+from .loading import Loaded
+from .remarks import Say
+
+BATCH_SIZE = 64
+FIT_EXAMPLES = 256
+"""Calibration examples that outputs are fitted to."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, the model that it leaves, and what is known of both."""
+
+    plan: Plan
+    small: Any
+    metric: str
+    before: float | None
+    value: float | None
+    """None where there is no data to measure by."""
+    speedup: float | None
+    """Measured; None where nobody timed it."""
+    target: Target
+    result: dict[str, Any]
+    """What the method has to say, for JSON."""
+    remarks: Sequence[str]
+
+    def headline(self, flops_ratio: float) -> str:
+        at, on = (self.target.batch, self.target.length), place(self.target.device, measured_with(), here=True)
+        return headline(
+            self.metric, self.value, self.before, speedup=self.speedup, at=at, on=on, flops_ratio=flops_ratio
+        )
+
+
+def find_plan(
+    loaded: Loaded,
+    method: Method,
+    *,
+    fit: bool,
+    bench: bool,
+    seed: int,
+    batch_size: int,
+    device: str,
+    max_eval_samples: int | None,
+    say: Say,
+) -> Planned:
+    """Let a method choose what to remove from a trained model, and measure what that costs."""
+    model = loaded.model.to(device)
+    data = loaded.data("train", labelled=getattr(method, "use_labels", True))
+    judge = None
+    if method.data.holdout:
+        data, held = hold_out(data, method.data.holdout, seed)
+        judge = loaded.evaluation(loaded.data("train"), more_sets=False).on(held)
+    batches = _batches(loaded, data, method.data.calibration or 1, batch_size, seed)
+    session = method.attach(model, calibration=batches, seed=seed)
+
+    def made(plan: Plan) -> Any:
+        examples = _batches(loaded, data, FIT_EXAMPLES, batch_size, seed)
+        return trim(fit_outputs(model, plan, examples) if fit else model, plan)
+
+    try:
+        remarks: list[str] = []
+        if judge is None:
+            session.search()
+            plan = session.plan()
+        else:
+            plan, remarks = _fastest_within(session, made, judge, model, device, say)
+        target = session.speed_target or complete_target(model, device=device)
+        result = session.results() if plan else {}
+        remarks += session.remarks()
+        timed_here = session.timed_here
+    finally:
+        session.detach()
+    small = made(plan) if plan else model
+    values = _values([model, small], loaded, max_eval_samples, device)
+    speedup = speedup_of(small, model, target) if bench and plan and timed_here else None
+    return Planned(plan, small, loaded.task.metric, *values, speedup, target, result, remarks)
+
+
+def _fastest_within(
+    session: Any, made: Callable[[Plan], Any], judge: Evaluation, model: Any, device: str, say: Say
+) -> tuple[Plan, list[str]]:
+    """The fastest of several speeds whose metric on held-out training data is within a drop of the dense model's."""
+    drop, speeds = session.method.max_drop, session.method.speedups
+    with session.nothing_removed():
+        mark = _value(model, judge, device)
+    best, found = Plan.of(model), [f"dense {mark:.4f}"]
+    for speedup in speeds:
+        session.search_speed(speedup)
+        plan = session.plan()
+        with session.nothing_removed():
+            value = _value(made(plan), judge, device)
+        found.append(f"{speedup:g} x {value:.4f}")
+        say(f"{speedup:g} x: {judge.metric} on held-out training data is {value:.4f} (dense {mark:.4f})")
+        if not value >= mark - drop or math.isnan(value):
+            break
+        best = plan
+    words = f"within {drop:g} of the dense model on held-out training data ({', '.join(found)})"
+    if not best:
+        return best, [f"Nothing was removed: no speed that was tried stayed {words}."]
+    return best, [f"Kept is the fastest model {words}."]
+
+
+def _batches(loaded: Loaded, data: Any, samples: int, batch_size: int, seed: int) -> Any:
+    """Batches of training examples, chosen at random, the shorter ones together: less padding to compute on."""
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.randperm(len(data), generator=generator)[:samples].tolist()
+    chosen.sort(key=lambda row: len(data[row].get("input_ids", ())))
+    return DataLoader(Subset(data, chosen), batch_size, collate_fn=loaded.task.kind.collator(loaded.tokenizer))
+
+
+def _values(
+    models: Sequence[Any], loaded: Loaded, limit: int | None, device: str
+) -> tuple[float | None, float | None]:
+    """The metric of the dense and of the smaller model on validation data."""
+    evaluation = loaded.evaluation(loaded.data("validation", limit), more_sets=False)
+    before, after = (_value(model, evaluation, device) for model in models)
+    return before, after
+
+
+def _value(model: Any, evaluation: Evaluation, device: str) -> float:
+    with tempfile.TemporaryDirectory() as directory:
+        arguments = TrainingArguments(
+            directory, per_device_eval_batch_size=BATCH_SIZE, use_cpu=device == "cpu", report_to=[], disable_tqdm=True
+        )
+        result, _ = evaluation.of_model(model, arguments)
+    return float("nan") if result["value"] is None else float(result["value"])
+
+
+def save_small(planned: Planned, loaded: Loaded, directory: Path) -> None:
+    planned.small.save_pretrained(directory)
+    loaded.tokenizer.save_pretrained(directory)
+    planned.plan.save(directory / "plan.json")
