@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--speedup",
         type=float,
         metavar="X",
-        help="in place of --target_sparsity: how many times faster all are to be; methods that know no speed-up remove "
+        help="in place of --target_sparsity: how many times faster all are to be; methods that know none remove "
         "that share of the FLOPs of heads and neurons",
     )
     add_method_config(parser, "settings of all methods that have them, or of one: METHOD.setting=value")
