@@ -7,7 +7,8 @@ A table stands where a page has `<!-- results: EXPERIMENT/MODEL-TASK -->` and `<
 `results`: `heads` are the heads kept by layer, `cost` is what training took; `speed` names a directory of what
 `attentrim bench --out` wrote, `steps` a file of lines of `step_cost.py`. A list of rows after the name leaves the
 others out; a row that no run has ended of is "not run". `pooled: ROW BASELINE EXPERIMENT/MODEL-TASK ...` is the mean
-over tasks; `across: BASELINE EXPERIMENT/MODEL-TASK ... ROW ...` has a column a task. `shapes: MODEL DIRECTORY ...` is
+over tasks; `across: BASELINE EXPERIMENT/MODEL-TASK ... ROW ...` has one column per task; where one training left
+several speeds, `ROW@2` is the one at twice the speed. `shapes: MODEL DIRECTORY ...` is
 one model of `speed` at every shape, on the machines of these directories.
 """
 
@@ -160,8 +161,7 @@ def pooled(row: str, places: list[str]) -> str:
     baseline, *names = places
     tasks = []
     for name in names:
-        values = {(run["name"], run["seed"]): run["value"] for run in results_of(name)["runs"]}
-        tasks.append(_paired(values, row, baseline))
+        tasks.append(_paired(values_of(name), row, baseline))
     seeds = sorted(set.intersection(*(set(task) for task in tasks)))
     means = [statistics.fmean(task[seed] for task in tasks) for seed in seeds]
     low, high = interval(means) or (math.nan, math.nan)
@@ -174,14 +174,23 @@ def across(baseline: str, words: list[str]) -> str:
     """Differences in points to a baseline of the same experiment, with intervals and seeds, a column a task."""
     tasks: dict[str, list[dict[tuple[str, int], float]]] = {}
     for name in (word for word in words if "/" in word):
-        values = {(run["name"], run["seed"]): run["value"] for run in results_of(name)["runs"]}
-        tasks.setdefault(name.rpartition("-")[2], []).append(values)
+        tasks.setdefault(name.rpartition("-")[2], []).append(values_of(name))
     lines = [f"| against `{baseline}`, points | " + " | ".join(tasks) + " |", "|---" * (len(tasks) + 1) + "|"]
     for row in (word for word in words if "/" not in word):
         found = [[pairs for values in files if (pairs := _paired(values, row, baseline))] for files in tasks.values()]
         cells = [_points(pairs[0]) if pairs else "not run" for pairs in found]
         lines.append(f"| `{row}` | " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])
+
+
+def values_of(name: str) -> dict[tuple[str, int], float]:
+    """The metric by row and seed; those of several speeds too."""
+    found = {}
+    for run in results_of(name)["runs"]:
+        found[run["name"], run["seed"]] = run["value"]
+        for speed in run.get("speeds", []):
+            found[f"{run['name']}@{speed['asked']:g}", run["seed"]] = speed["value"]
+    return found
 
 
 def _paired(values: dict[tuple[str, int], float], row: str, baseline: str) -> dict[int, float]:

@@ -20,7 +20,10 @@ from attentrim import Plan
 from attentrim.cli import COMMANDS, main
 from attentrim.cost import plan_cost
 from attentrim.methods import METHODS
+from attentrim.methods.fisher import speeds
 from attentrim.runs import finish
+from attentrim.speed import timing
+from attentrim.speed.measuring import flops_table
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -43,6 +46,10 @@ def stand_ins(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))  # a page may register a method
     monkeypatch.setattr(finish, "BENCH_REPEATS", 1)
+    # what so small a model costs is FLOPs: its time is that of Python
+    monkeypatch.setattr(speeds, "obtain_table", lambda model, target, progress: flops_table(model, target))
+    monkeypatch.setattr(timing, "MOST_REPEATS", 1)
+    monkeypatch.setattr(timing, "LEAST_REPEATS", 1)
     tokenizer = tf.AutoTokenizer.from_pretrained(Path(gt.__file__).parent / "model")
     size = {"hidden_size": 48, "num_hidden_layers": layers, "num_attention_heads": 12, "intermediate_size": 32}
     torch.manual_seed(0)

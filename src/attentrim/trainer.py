@@ -66,7 +66,7 @@ class Trainer(transformers.Trainer):
         self._checkpoint: str | None = None
         self._normalisation_checked = False
         super().__init__(*args, **kwargs)
-        if teacher is None and distillation is None and self._starts_as_teacher:
+        if teacher is None and self.distillation is not None and self._starts_as_teacher:
             teacher = copy_as_teacher(self.model)
         self._check_teacher(teacher)
         if teacher is not None:

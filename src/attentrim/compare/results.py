@@ -16,7 +16,7 @@ KEPT = (
     *("value", "metrics", "examples"),
     *("sparsity", "heads_total", "heads_kept", "uniform_sites", "neurons_kept", "layers_removed", "removed"),
     *("parameters", "flops_ratio", "train_seconds", "train_loss", "peak_memory_bytes"),
-    *("masked_value", "alternatives", "last"),
+    *("masked_value", "alternatives", "last", "speeds"),
 )
 """Of what a run writes into metrics.json."""
 
