@@ -100,10 +100,11 @@ class Chooser:
         """Raise if the model cannot be as fast as asked, whatever is removed."""
         none = Scores(torch.zeros(self.units.count), defaultdict(float))
         most = self.most(none, torch.ones(self.units.count), frozenset())
-        if asked >= most:
+        by_table = self.table.corrected(asked)
+        if by_table >= most:
             raise MethodError(
                 f"Asked for {asked:g} times as fast; with all {' and '.join(self.prune)} removed that can go, this model "
-                f"would be {most:.2f} times as fast at {self.table.target}."
+                f"would be {most * asked / by_table:.2f} times as fast at {self.table.target}."
             )
 
     def most(self, scores: Scores, open_gates: Tensor, gone: frozenset[int]) -> float:
