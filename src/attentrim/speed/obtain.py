@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import AttentrimError
 from .fingerprint import described_model, differences, this_machine
+from .layers import gates_in, layers_of, place_kinds, unit_kind
 from .measuring import measured_table
 from .table import VERSION, Table
 from .target import Target
@@ -51,6 +52,7 @@ def read_table(path: str, model: Any, *, elsewhere: bool) -> Table:
             f"The latency table {path} is of another model: a {table.model.get('type')} model of other shapes than this "
             f"{here['type']} model. Measure this one: attentrim bench --model M --latency_table FILE."
         )
+    _check_layers(path, table, model)
     if elsewhere:
         return table
     import torch
@@ -61,6 +63,20 @@ def read_table(path: str, model: Any, *, elsewhere: bool) -> Table:
     if apart:
         raise AttentrimError(f"The latency table {path} is of another machine ({'; '.join(apart)}){_on_purpose()}")
     return table
+
+
+def _check_layers(path: str, table: Table, model: Any) -> None:
+    """Raise unless a table has the layers of this model, and costs for all that is in them."""
+    known = {layer.index: layer.places for layer in layers_of(model)}
+    if {index: layer.places for index, (layer, _) in table.layers.items()} != known:
+        raise AttentrimError(f"The latency table {path} is damaged: its layers are not those of the model.")
+    gates = gates_in(model)
+    for layer, group in table.layers.values():
+        for places, here in layer.places.items():
+            others = place_kinds(places) if gates[places][here[0]] else []
+            for kind in (unit_kind(places), *others):
+                if not group.levels.get(kind.name):
+                    raise AttentrimError(f"The latency table {path} is damaged: it has no costs of {kind.name}.")
 
 
 def _on_purpose() -> str:
