@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +39,13 @@ def obtain_table(model: Any, target: Target, *, progress: bool = True) -> Table:
     """The table that was kept, or a new one, which is."""
     file = table_file(model, target)
     if file.is_file():
-        return Table.load(file)
+        with suppress(AttentrimError):  # a damaged one is measured anew
+            return Table.load(file)
     table = measured_table(model, target, progress=progress)
-    table.save(file)
+    try:
+        table.save(file)
+    except OSError as error:
+        warnings.warn(f"The latency table cannot be kept for the next time: {error}", stacklevel=2)
     return table
 
 

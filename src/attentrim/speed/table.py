@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,7 +117,7 @@ class Table:
     def save(self, path: str | Path) -> None:
         place = Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        scratch = place.with_name(f".{place.name}.tmp")
+        scratch = place.with_name(f".{place.name}.{os.getpid()}.tmp")  # other processes may keep the same table
         scratch.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
         scratch.replace(place)
 
