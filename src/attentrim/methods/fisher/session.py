@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...errors import MethodError
+from ...errors import MethodError, unknown_name
 from ...plan import Plan
 from ...speed.layers import layer_kind
 from ...speed.target import Target
@@ -75,7 +75,14 @@ class FisherSession(GateSession):
 
     @property
     def gated_kinds(self) -> tuple[str, ...]:
-        return tuple(name for name in self.method.kinds if STRUCTURES[name].within)
+        for name in self.method.kinds:
+            if name not in STRUCTURES:
+                raise MethodError(unknown_name("kind of structure to prune", name, STRUCTURES))
+        found = tuple(name for name in self.method.kinds if STRUCTURES[name].within)
+        if not found:
+            able = [name for name in STRUCTURES if STRUCTURES[name].within]
+            raise MethodError(f"prune is {self.method.prune}: name one of {', '.join(able)} too.")
+        return found
 
     # The schedule
 
