@@ -261,6 +261,10 @@ class FisherSession(GateSession):
         """Training that ended early owes the rest."""
         if not self.stages:
             self.stages = stages_of(self.method.speedups, self.steps_done, self.steps_done + 1, 1.0)
+        self.dense_until = min(self.dense_until, self.steps_done)
+        self.kept.mark_dense()
+        if self.left_stage < len(self.stages) - 1 and not self.scores.any() and self.calibration is not None:
+            self.calibrate()  # it ended before the first score
         while self.left_stage < len(self.stages) - 1:
             self.leave(self.left_stage + 1)
         self.kept.restore_best()
