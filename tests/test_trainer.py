@@ -13,7 +13,7 @@ import transformers as tf
 from close import assert_apart, assert_close, assert_same_weights
 
 import attentrim
-from attentrim import HISP, L0, SMP, AutoAttention, Control, Distillation, FewerLayers, RandomHeads, trim
+from attentrim import HISP, L0, SMP, AutoAttention, Control, Distillation, FewerLayers, Fisher, RandomHeads, trim
 from attentrim.errors import AttentrimError, ControlError, MethodError, TrainingError, UnsupportedModelError
 from attentrim.methods.gates import GateSession
 
@@ -28,6 +28,7 @@ ALL = [
     SMP(search_steps=2, map_length=8),
     RandomHeads(),
     FewerLayers(dense_share=0.3),
+    Fisher(speedup=1.5, cost="flops", speed_length=16),
 ]
 
 

@@ -105,7 +105,7 @@ class _Maker:
         whole, base, bare, rest = *times[:3], iter(times[3:])
         saved = {key: _difference(base, next(rest)) / len(short[key[0]]) for key in wanted}
         rests = [
-            max(0.0, _difference(bare, next(rest)) / (len(group) - 1)) if single else 0.0
+            max(0.0, _difference(bare, next(rest)) / len(_others(group))) if single else 0.0
             for single, group in zip(singles, short, strict=True)
         ]
         fixed = statistics.median(bare) - sum(len(group) * rest for group, rest in zip(short, rests, strict=True))
@@ -128,9 +128,8 @@ class _Maker:
         return self._without(self.model, extra) or self.model
 
     def _single(self, model: Any, group: Alike) -> Any:
-        """The model with one layer of a group; None where its layers cannot go."""
-        extra = [layer.index for layer in group.layers[1:]]
-        return self._without(model, extra) if extra else None
+        """The model with one layer of a group, or none where there is but one; None where its layers cannot go."""
+        return self._without(model, _others(group))
 
     def _without(self, model: Any, layers: Sequence[int]) -> Any:
         try:
@@ -194,6 +193,11 @@ class _Maker:
             for group in groups
         )
         return replace(table, groups=scaled)
+
+
+def _others(group: Alike) -> list[int]:
+    """The layers of a group but the first; of one layer, that one."""
+    return [layer.index for layer in group.layers[1:] or group.layers]
 
 
 def _times(factor: float, costs: Mapping[int, float]) -> dict[int, float]:

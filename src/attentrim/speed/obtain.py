@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
 from .fingerprint import described_model, differences, this_machine
+from .layers import gates_in, layers_of, place_kinds, unit_kind
 from .measuring import measured_table
 from .table import VERSION, Table
 from .target import Target
@@ -36,9 +39,13 @@ def obtain_table(model: Any, target: Target, *, progress: bool = True) -> Table:
     """The table that was kept, or a new one, which is."""
     file = table_file(model, target)
     if file.is_file():
-        return Table.load(file)
+        with suppress(AttentrimError):  # a damaged one is measured anew
+            return Table.load(file)
     table = measured_table(model, target, progress=progress)
-    table.save(file)
+    try:
+        table.save(file)
+    except OSError as error:
+        warnings.warn(f"The latency table cannot be kept for the next time: {error}", stacklevel=2)
     return table
 
 
@@ -51,6 +58,7 @@ def read_table(path: str, model: Any, *, elsewhere: bool) -> Table:
             f"The latency table {path} is of another model ({table.model.get('type')}, of other shapes than this "
             f"{here['type']} model). Measure this one: attentrim bench --model M --latency_table FILE."
         )
+    _check_layers(path, table, model)
     if elsewhere:
         return table
     import torch
@@ -61,6 +69,20 @@ def read_table(path: str, model: Any, *, elsewhere: bool) -> Table:
     if apart:
         raise AttentrimError(f"The latency table {path} is of another machine ({'; '.join(apart)}){_on_purpose()}")
     return table
+
+
+def _check_layers(path: str, table: Table, model: Any) -> None:
+    """Raise unless a table has the layers of this model, and costs for all that is in them."""
+    known = {layer.index: layer.places for layer in layers_of(model)}
+    if {index: layer.places for index, (layer, _) in table.layers.items()} != known:
+        raise AttentrimError(f"The latency table {path} is damaged: its layers are not those of the model.")
+    gates = gates_in(model)
+    for layer, group in table.layers.values():
+        for places, here in layer.places.items():
+            others = place_kinds(places) if gates[places][here[0]] else []
+            for kind in (unit_kind(places), *others):
+                if not group.levels.get(kind.name):
+                    raise AttentrimError(f"The latency table {path} is damaged: it has no costs of {kind.name}.")
 
 
 def _on_purpose() -> str:

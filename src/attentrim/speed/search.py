@@ -76,11 +76,11 @@ def least_loss(ways: Sequence[Ways], budget: float, steps: int = STEPS) -> list[
     """The way to choose for each layer, for the least sum of losses within a budget; None where none fits."""
     if budget < 0:
         return None
-    unit = budget / steps if budget else 1.0
+    unit = max(budget / steps, 1e-300)  # of a budget of nothing, no step is left for anything that costs
     best = np.zeros(steps + 1)  # by steps spent at most
     picks = []
     for layer in ways:
-        sizes = np.ceil(layer.costs / unit - 1e-9).astype(np.int64)
+        sizes = np.minimum(np.ceil(layer.costs / unit - 1e-9), steps + 1).astype(np.int64)
         totals = np.full((steps + 1,), np.inf)
         pick = np.full((steps + 1,), -1, dtype=np.int32)
         for way, (size, loss) in enumerate(zip(sizes, layer.losses, strict=True)):

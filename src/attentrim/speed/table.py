@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..bench.settings import BACKENDS, DEVICES, DTYPES
 from ..errors import AttentrimError
 from ..plan import Plan
 from .layers import LayerPlaces, Level, layer_kind, level_of, unit_kind
@@ -114,7 +117,7 @@ class Table:
     def save(self, path: str | Path) -> None:
         place = Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        scratch = place.with_name(f".{place.name}.tmp")
+        scratch = place.with_name(f".{place.name}.{os.getpid()}.tmp")  # other processes may keep the same table
         scratch.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
         scratch.replace(place)
 
@@ -134,35 +137,57 @@ class Table:
             )
         try:
             return cls._read(data)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise AttentrimError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise AttentrimError(f"The latency table {path} is damaged: {type(error).__name__}: {error}") from error
 
     @classmethod
     def _read(cls, data: Mapping[str, Any]) -> Table:
         groups = tuple(
             GroupCosts(
                 layers=tuple(
-                    LayerPlaces(int(index), {name: tuple(here) for name, here in places.items()})
+                    LayerPlaces(int(index), {name: tuple(map(int, here)) for name, here in places.items()})
                     for index, places in group["layers"]
                 ),
-                rest=float(group["rest"]),
+                rest=_cost(group["rest"]),
                 levels={
-                    kind: {int(kept): float(cost) for kept, cost in found.items()}
+                    kind: {int(kept): _cost(cost) for kept, cost in found.items()}
                     for kind, found in group["levels"].items()
                 },
             )
             for group in data["groups"]
         )
-        checks = tuple((float(table), float(whole)) for table, whole in data["checks"])
+        checks = tuple((_cost(table), _cost(whole)) for table, whole in data["checks"])
+        if not all(table and whole for table, whole in checks):
+            raise ValueError("a speed-up of 0")
+        if data["unit"] not in (TIME, FLOPS):
+            raise ValueError(f"costs in {data['unit']!r}")
         return cls(
-            unit=str(data["unit"]),
-            fixed=float(data["fixed"]),
+            unit=data["unit"],
+            fixed=_cost(data["fixed"]),
             groups=groups,
-            target=Target(**data["target"]),
+            target=_target(data["target"]),
             model=dict(data["model"]),
             machine=dict(data["machine"]),
             checks=checks,
         )
+
+
+def _cost(value: Any) -> float:
+    cost = float(value)
+    if not (math.isfinite(cost) and cost >= 0):
+        raise ValueError(f"a cost of {cost}")
+    return cost
+
+
+def _target(values: Mapping[str, Any]) -> Target:
+    target = Target(**values)
+    for name, known in (("dtype", DTYPES), ("backend", BACKENDS), ("device", DEVICES)):
+        if getattr(target, name) not in known:
+            raise ValueError(f"{name} {getattr(target, name)!r}")
+    for name in ("batch", "length"):
+        if not isinstance(getattr(target, name), int) or getattr(target, name) < 1:
+            raise ValueError(f"{name} {getattr(target, name)!r}")
+    return target
 
 
 def never_falling(costs: Sequence[float], weights: Sequence[float] | None = None) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -69,9 +70,10 @@ class Fisher(GateMethod):
         if isinstance(self.speedup, int | float) and not isinstance(self.speedup, bool):
             self.speedup = f"{self.speedup:g}"
         elif isinstance(self.speedup, list | tuple):
-            self.speedup = ",".join(f"{value:g}" for value in self.speedup)
+            self.speedup = ",".join(value if isinstance(value, str) else f"{value:g}" for value in self.speedup)
         super().__post_init__()
-        if not self.speedups or min(self.speedups) <= 1 or sorted(set(self.speedups)) != self.speedups:
+        asked = self.speedups
+        if not asked or not all(1 < value < math.inf for value in asked) or sorted(set(asked)) != asked:
             raise MethodError(
                 "The 'speedup' parameter of Fisher must be a number above 1, or several in rising order such as "
                 f"1.5,2,3. Got {self.speedup} instead."
@@ -84,8 +86,9 @@ class Fisher(GateMethod):
     @property
     def speedups(self) -> list[float]:
         """What is asked for, slowest first."""
+        usual = "2" if self.max_drop is None else LADDER
         try:
-            return [float(part) for part in (self.speedup or ("2" if self.max_drop is None else LADDER)).split(",")]
+            return [float(part) for part in (usual if self.speedup is None else self.speedup).split(",")]
         except ValueError:
             return []
 

@@ -17,6 +17,8 @@ from .choosing import Chooser
 
 ROUNDS = 200
 """Swaps in a place at most."""
+CANDIDATES = 32
+"""Removed units that are looked at for each swap."""
 
 
 def gradients_on(
@@ -81,12 +83,14 @@ def rearranged(open_gates: Tensor, gradients: Tensor, chooser: Chooser) -> Tenso
 
 
 def _best_swap(part: Tensor, kept: Tensor, total: Tensor) -> tuple[int | None, int | None]:
-    """A removed unit to give back and a kept one to take, if that lowers |total|²."""
+    """A removed unit to give back and a kept one to take, if that lowers |total|²: the best pair, of all kept units and
+    the removed ones that are best given back alone."""
     squares, along = part.square().sum(0), part.T @ total
-    removed_gain = (squares - 2 * along).masked_fill(kept, torch.inf)
-    first = int(removed_gain.argmin())
-    rest = total - part[:, first]
-    added = (squares + 2 * (part.T @ rest)).masked_fill(~kept, torch.inf)
-    second = int(added.argmin())
-    change = float(removed_gain[first] + added[second])
-    return (first, second) if change < -1e-9 * float(total.square().sum()) else (None, None)
+    gains = (squares - 2 * along).masked_fill(kept, torch.inf)
+    gain, able = gains.topk(min(CANDIDATES, int((~kept).sum())), largest=False)
+    added = (squares + 2 * along).masked_fill(~kept, torch.inf)
+    changes = gain[:, None] + added - 2 * part[:, able].T @ part
+    change, pair = changes.flatten().min(0)
+    if not change < -1e-9 * total.square().sum():
+        return None, None
+    return int(able[pair // len(kept)]), int(pair % len(kept))

@@ -22,6 +22,10 @@ FEW_GATES = 64
 """A place with at most so many gates may keep any number of them; others keep multiples of a step."""
 
 
+LEAST = 1e-6
+"""What is added to all scores, as a share of their mean: of units that the loss does not feel, no more go than must."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """What stays."""
@@ -61,6 +65,7 @@ class Chooser:
         }
         self.kind_at = {(kind.places, place.index): kind.name for kind, place in units.places}
         self.stacks = self._stacks()
+        self.unit_costs = self._unit_costs()
 
     def _stacks(self) -> dict[int, str]:
         places = layer_kind().find(self.model)
@@ -70,7 +75,7 @@ class Chooser:
         self, scores: Scores, open_gates: Tensor, gone: frozenset[int], budget: float, steps: int = 2000
     ) -> Choice | None:
         """The least loss within a budget. Closed gates stay closed, and removed layers gone; None: nothing fits."""
-        values, still_open = scores.gates.double().cpu().numpy(), open_gates.bool().cpu().numpy()
+        values, still_open = self._felt(scores.gates), open_gates.bool().cpu().numpy()
         ways = self._ways(scores, values, still_open, gone)
         chosen = least_loss(ways, budget - self.table.fixed, steps)
         if chosen is None:
@@ -96,14 +101,31 @@ class Chooser:
             loss,
         )
 
+    def _felt(self, scores: Tensor) -> np.ndarray:
+        """Scores that are above 0: units count a trifle for what they cost."""
+        values: np.ndarray = scores.double().cpu().numpy()
+        return values + LEAST * (values.mean() or 1.0) * self.unit_costs
+
+    def _unit_costs(self) -> np.ndarray:
+        """What each gate's units cost, 1 on average."""
+        found = np.ones(self.units.count)
+        for layer, group in self.layers:
+            for place in places_in(layer):
+                if place in self.slices:
+                    here = self.slices[place]
+                    count = here.stop - here.start
+                    found[here] = group.of_place((self.kind_at[place], count)) / count
+        return found / (found.mean() or 1.0)
+
     def check_reach(self, asked: float) -> None:
         """Raise if the model cannot be as fast as asked, whatever is removed."""
         none = Scores(torch.zeros(self.units.count), defaultdict(float))
         most = self.most(none, torch.ones(self.units.count), frozenset())
-        if asked >= most:
+        by_table = self.table.corrected(asked)
+        if by_table >= most:
             raise MethodError(
                 f"Asked for {asked:g} times as fast; with all {' and '.join(self.prune)} gone that can go, this model "
-                f"would be {most:.2f} times as fast at {self.table.target}."
+                f"would be {most * asked / by_table:.2f} times as fast at {self.table.target}."
             )
 
     def most(self, scores: Scores, open_gates: Tensor, gone: frozenset[int]) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...errors import MethodError
+from ...errors import MethodError, unknown_name
 from ...plan import Plan
 from ...speed.layers import layer_kind
 from ...speed.target import Target
@@ -78,7 +78,14 @@ class FisherSession(GateSession):
 
     @property
     def gated_kinds(self) -> tuple[str, ...]:
-        return tuple(name for name in self.method.kinds if STRUCTURES[name].within)
+        for name in self.method.kinds:
+            if name not in STRUCTURES:
+                raise MethodError(unknown_name("kind of structure to prune", name, STRUCTURES))
+        found = tuple(name for name in self.method.kinds if STRUCTURES[name].within)
+        if not found:
+            able = [name for name in STRUCTURES if STRUCTURES[name].within]
+            raise MethodError(f"prune is {self.method.prune}: name one of {', '.join(able)} too.")
+        return found
 
     # The schedule
 
@@ -257,6 +264,10 @@ class FisherSession(GateSession):
         """Training that ended early owes the rest."""
         if not self.stages:
             self.stages = stages_of(self.method.speedups, self.steps_done, self.steps_done + 1, 1.0)
+        self.dense_until = min(self.dense_until, self.steps_done)
+        self.kept.mark_dense()
+        if self.left_stage < len(self.stages) - 1 and not self.scores.any() and self.calibration is not None:
+            self.calibrate()  # it ended before the first score
         while self.left_stage < len(self.stages) - 1:
             self.leave(self.left_stage + 1)
         self.kept.restore_best()
