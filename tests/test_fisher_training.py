@@ -8,10 +8,11 @@ import pytest
 import torch
 import training as tr
 import transformers as tf
+import zoo
 from close import assert_apart, assert_close
 from tables import made_up
 
-from attentrim import Distillation, Fisher, Plan, trim
+from attentrim import Control, Distillation, Fisher, Plan, trim
 from attentrim.errors import MethodError, TrainingError
 from attentrim.flops import flops
 from attentrim.methods.callback import MethodCallback
@@ -398,3 +399,16 @@ def test_a_plan_without_training_is_as_fast_as_asked():
     assert plans[0].heads_kept == plans[1].heads_kept
     assert plans[0].neurons_kept == plans[1].neurons_kept
     assert tr.same(tr.weights(model), before)
+
+
+@pytest.mark.parametrize("name", ["distilbert", "deberta-v2", "modernbert", "clip", "wav2vec2", "llama", "t5"])
+def test_a_plan_without_labels_for_other_architectures(name):
+    """Without a task head, nothing at all would be left of some of them."""
+    model, batch = zoo.build(name, layers=3), zoo.inputs(name)
+    plan = Fisher(speedup=1.5, use_labels=False, **SPEED).search(model, [batch])
+    assert speed_of(model, plan) == pytest.approx(1.5, rel=0.03)
+    with Control(model) as control, torch.no_grad():
+        control.apply(plan)
+        masked = zoo.output(name, model, batch)
+    with torch.no_grad():
+        assert_close(zoo.output(name, trim(model, plan), batch), masked, 1e-3)

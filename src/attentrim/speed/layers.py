@@ -95,14 +95,15 @@ def gates_in(model: Any) -> dict[str, list[int]]:
 
 
 def level_of(plan: Plan, places: str, index: int) -> Level:
-    """How a plan leaves a place of a layer that stays."""
-    for kind in place_kinds(places):
-        if index in plan.removed_of(kind.name):
-            return kind.name, 0
+    """How a plan leaves a place of a layer that stays. What has no units left is empty, whatever else it was to be."""
     kind = unit_kind(places)
     shape, gone = plan.shapes[places][index], set(plan.removed_of(kind.name).get(index, ()))
     count = kind.gates(shape)
-    return kind.name, count - sum(gone.issuperset(kind.group(shape, gate)) for gate in range(count)) if gone else count
+    kept = count - sum(gone.issuperset(kind.group(shape, gate)) for gate in range(count)) if gone else count
+    for other in place_kinds(places):
+        if kept and index in plan.removed_of(other.name):
+            return other.name, 0
+    return kind.name, kept
 
 
 def removed_at(level: Level, places: str, index: int, shape: Any) -> tuple[str, dict[int, Any]]:

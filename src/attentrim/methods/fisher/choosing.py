@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -131,7 +132,8 @@ class Chooser:
     def most(self, scores: Scores, open_gates: Tensor, gone: frozenset[int]) -> float:
         """The highest speed-up that can be reached, by the table."""
         ways = self._ways(scores, scores.gates.double().cpu().numpy(), open_gates.bool().cpu().numpy(), gone)
-        return self.table.dense / (self.table.fixed + least_cost(ways))
+        least = self.table.fixed + least_cost(ways)
+        return self.table.dense / least if least else math.inf
 
     @staticmethod
     def _keep_best(gates: np.ndarray, values: np.ndarray, here: slice, kept: int) -> None:
