@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from .control import Control
 from .duplicate import duplicate
@@ -17,11 +17,14 @@ from .plan import Plan
 from .projections import is_conv1d, weight_and_bias
 from .sites import unwrap
 from .structures import kinds
+from .structures.layers import find_layers
 
 RIDGE = 1e-2
 """How strongly weights are held where they are, as a share of the mean square of a feature."""
 
 
+HEAD_RIDGE = 0.3
+"""The same for a task head, which sees one vector per text where blocks see one per token."""
 ROUNDS = 2
 
 
@@ -37,6 +40,14 @@ class _Fit:
     products: Tensor
     """Sums of products of those with the outputs that are wanted."""
 
+    @classmethod
+    def empty(cls, projection: Any, kept: Tensor) -> _Fit:
+        """Before any data."""
+        weight, _ = weight_and_bias(projection)
+        size, device = int(kept.sum()) + 1, weight.device
+        sums = torch.zeros(size, size, device=device), torch.zeros(size, weight.shape[0], device=device)
+        return cls(projection, kept.to(device), *sums)
+
 
 @torch.inference_mode(False)
 @torch.no_grad()
@@ -47,8 +58,8 @@ def fit_outputs(
 
     For each block that loses some of its units, the weights of those that stay (and the bias) are those with which the
     block's output is nearest to what it was, over the valid tokens of `batches`. What enters a block comes from the
-    trimmed model, so that a block makes up for what those before it lost; each round fits all blocks anew. Trim the
-    copy by the same plan:
+    trimmed model, so that a block makes up for what those before it lost; each round fits all blocks anew. Then the
+    projections of the task head follow, one after the other. Trim the copy by the same plan:
 
         small = attentrim.trim(attentrim.fit_outputs(model, plan, loader), plan)
     """
@@ -66,6 +77,10 @@ def fit_outputs(
                 _take(inner, fitted, fits, batch)
             for _, fit in fits:
                 _solve(fit, ridge)
+        for pair in _head_fits(inner, fitted):
+            for batch in batches:
+                _take(inner, fitted, [pair], batch)
+            _solve(pair[1], HEAD_RIDGE)
     for module, other in zip(fitted.modules(), inner.modules(), strict=True):
         module.training = other.training
     return fitted
@@ -89,11 +104,24 @@ def _fits(dense: Any, fitted: Any, plan: Plan) -> list[tuple[Any, _Fit]]:
             closed = [removed.issuperset(kind.group(own.shape, number)) for number in range(gate.units)]
             kept = ~torch.tensor(closed).repeat_interleave(gate.size)
             if kept.any():
-                size, width = int(kept.sum()) + 1, weight_and_bias(own.output)[0].shape[0]
-                device = next(fitted.parameters()).device
-                sums = torch.zeros(size, size, device=device), torch.zeros(size, width, device=device)
-                found.append((place.output, _Fit(own.output, kept.to(device), *sums)))
+                found.append((place.output, _Fit.empty(own.output, kept)))
     return found
+
+
+def _head_fits(dense: Any, fitted: Any) -> Iterator[tuple[Any, _Fit]]:
+    """The projections behind all layers (of a pooler, of a classifier), each when it is its turn."""
+    if not fitted.can_generate():  # a language model's head is its embeddings
+        inside = tuple(f"{layer.name}." for layer in find_layers(fitted))
+        others = dict(dense.named_modules())
+        for name, module in fitted.named_modules():
+            if isinstance(module, nn.Linear) and not name.startswith(inside) and _has_own_weight(fitted, module):
+                yield others[name], _Fit.empty(module, torch.ones(module.in_features, dtype=torch.bool))
+
+
+def _has_own_weight(model: Any, module: nn.Linear) -> bool:
+    """Not that of the embeddings."""
+    shared = model.get_input_embeddings()
+    return shared is None or module.weight is not getattr(shared, "weight", None)
 
 
 def _whole(other: Any, kind: Any) -> bool:

@@ -12,6 +12,7 @@ import torch
 from tqdm.auto import tqdm
 
 from ..sites import unwrap
+from .allocator import keep_buffers
 from .candidates import Candidates
 from .checks import check
 from .rows import Row
@@ -38,6 +39,8 @@ def measure(
     models = {} if against is None else {"against": unwrap(against)}
     models["model"] = unwrap(model)
     check(models, shapes, dtypes, devices, backends, rivals, repeats, padding)
+    if "cpu" in devices:
+        keep_buffers()
     candidates = Candidates(models, backends, rivals)
     settings = len(devices) * len(dtypes) * len(shapes)
     total = len(rivals) + settings * (len(candidates.pairs) + repeats)

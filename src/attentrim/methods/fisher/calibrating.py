@@ -83,8 +83,10 @@ def rearranged(open_gates: Tensor, gradients: Tensor, chooser: Chooser) -> Tenso
 
 
 def _best_swap(part: Tensor, kept: Tensor, total: Tensor) -> tuple[int | None, int | None]:
-    """A removed unit to give back and a kept one to take, if that lowers |total|²: the best pair, of all kept units and
-    the removed ones that are best given back alone."""
+    """A removed unit to give back and a kept one to take, if that lowers |total|².
+
+    The best pair, of all kept units and of the removed ones that are best given back alone.
+    """
     squares, along = part.square().sum(0), part.T @ total
     gains = (squares - 2 * along).masked_fill(kept, torch.inf)
     gain, able = gains.topk(min(CANDIDATES, int((~kept).sum())), largest=False)

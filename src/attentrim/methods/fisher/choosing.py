@@ -21,10 +21,8 @@ from ..units import Units
 
 FEW_GATES = 64
 """A place with at most so many gates may keep any number of them; others keep multiples of a step."""
-
-
 LEAST = 1e-6
-"""What is added to all scores, as a share of their mean: of units that the loss does not feel, no more go than must."""
+"""Added to all scores, as a share of their mean: of units that the loss does not feel, no more go than must."""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,8 @@ class FisherSession(GateSession):
         """The last stage that has ended."""
         self.cost = 0.0
         """What the model costs now, by the table; 0 before the first choice."""
+        self._from_cost = 0.0
+        """The same when the budget began to fall to the speed of this stage."""
         self._collecting: Learning = NOTHING
         self._calibrating: Learning = NOTHING
         """Gates and switches that collect gradients: in training, and in passes over calibration data."""
@@ -160,16 +162,8 @@ class FisherSession(GateSession):
     @property
     def removed_layers(self) -> tuple[int, ...]:
         """The layers that the hidden states pass by now."""
-        name = layer_kind().name
-        return (
-            ()
-            if self.is_dense
-            else tuple(
-                place
-                for (kind, place), off in zip(self.switches, self.off.tolist(), strict=True)
-                if off and kind == name
-            )
-        )
+        switched = [] if self.is_dense else zip(self.switches, self.off.tolist(), strict=True)
+        return tuple(place for (kind, place), off in switched if off and kind == layer_kind().name)
 
     def move(self, device: torch.device) -> None:
         super().move(device)
@@ -218,12 +212,10 @@ class FisherSession(GateSession):
 
     def close_some(self, stage: Stage) -> None:
         """A choice on the way to a speed."""
-        before = self.cost or self.chooser.table.dense
         if self.steps_done <= stage.ramp_start + self._every(stage):
-            self._from_cost = before
-        start = getattr(self, "_from_cost", before)
+            self._from_cost = self.cost or self.chooser.table.dense
         goal = self.speeds.budget(stage.speedup)
-        budget = start + (goal - start) * stage.progress(self.steps_done)
+        budget = self._from_cost + (goal - self._from_cost) * stage.progress(self.steps_done)
         choice = self.chooser.choose(self.current_scores(), self.open, self.gone, budget)
         if choice is not None:
             self.take(choice)
@@ -393,7 +385,7 @@ class FisherSession(GateSession):
             "switch_scores": self.switch_scores.cpu(),
             "stage_open": self._stage_open.cpu(),
             "cost": self.cost,
-            "from_cost": getattr(self, "_from_cost", 0.0),
+            "from_cost": self._from_cost,
             "settled_stage": self.settled_stage,
             "left_stage": self.left_stage,
             "speeds": self.speeds.state_dict(),
