@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..checkpoint.stored import stored_plan
 from ..cost import flops
+from ..plan import Plan
 from ..sites import unwrap
 from .evaluation import Evaluation
 
 FOLDER = "speedup-{:g}"
+SHAPE = ("heads_kept", "neurons_kept", "layers_removed")
+"""What is told of a model's shape."""
 
 
 def speeds_left(
@@ -36,6 +40,7 @@ def speeds_left(
                 "value": result["value"],
                 "metrics": result["metrics"],
                 "directory": folder.name,
+                **_left(stored_plan(model)),
             }
         )
     return found
@@ -50,4 +55,10 @@ def own_speed(asked: float, result: Mapping[str, Any]) -> dict[str, Any]:
         "value": result["value"],
         "metrics": result["metrics"],
         "directory": ".",
+        **{name: result[name] for name in SHAPE if name in result},
     }
+
+
+def _left(plan: Plan | None) -> dict[str, Any]:
+    facts = plan.facts() if plan is not None else {}
+    return {name: facts[name] for name in SHAPE if name in facts}
