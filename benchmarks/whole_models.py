@@ -1,11 +1,12 @@
 """Time whole models of given widths again, beside the dense one: what was asked for against what is measured.
 
-    python benchmarks/whole_models.py --model mpnet-base --shapes benchmarks/results/latency/mpnet-base-cpu-speeds.json
-    python benchmarks/whole_models.py --model mpnet-base --shapes benchmarks/results/latency/mpnet-base-h200-speeds.json \\
+    cd benchmarks
+    python whole_models.py --model mpnet-base --shapes results/latency/mpnet-base-cpu-speeds.json
+    python whole_models.py --model mpnet-base --shapes results/latency/mpnet-base-h200-speeds.json \\
         --batch 32 --length 256 --dtype tf32 --backend cudagraph --device cuda
 
-A file of shapes is a list: row and task, the speed-up that was asked for, heads and neurons kept by layer, layers removed.
-Weights are random: speed does not depend on them. With --out the file is written anew with what was measured.
+A file of shapes is a list: row and task, the speed-up that was asked for, heads and neurons kept by layer, layers
+removed. Weights are random: speed does not depend on them. With --out the file is written anew.
 """
 
 from __future__ import annotations

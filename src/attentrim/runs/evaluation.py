@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import Trainer, TrainingArguments
@@ -33,10 +33,6 @@ class Evaluation:
     """The metrics that are reported; None: all that `compute_metrics` gives."""
     more_sets: Mapping[str, Callable[[], Evaluation]] = field(default_factory=dict)
     """Other sets that are reported on too, by name, and how to get them."""
-
-    def on(self, data: Any) -> Evaluation:
-        """The same on other examples of the same sort."""
-        return replace(self, data=data, examples=len(data), more_sets={})
 
     def of_trainer(self, trainer: Trainer) -> float:
         """The metric of the model of a Trainer as it is, its method's masks included."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -47,7 +48,20 @@ class Loaded:
 
     def data(self, split: str, limit: int | None = None, labelled: bool = True) -> EncodedDataset:
         """An encoded split; what was cut or left out is said."""
-        examples = self.examples(split, limit, labelled)
+        return self._encoded(self.examples(split, limit, labelled), split)
+
+    def samples(self, split: str, counts: Sequence[int], seed: int, labelled: bool = True) -> list[EncodedDataset]:
+        """So many random examples each, none of them twice; fewer where a split is small, in proportion."""
+        examples = self.examples(split, labelled=labelled)
+        order = random.Random(seed).sample(range(len(examples)), min(len(examples), sum(counts)))
+        share, found = len(order) / sum(counts), []
+        for count in counts:
+            size = max(1, round(share * count))
+            chosen, order = order[:size], order[size:]
+            found.append(self._encoded([examples[index] for index in chosen or [0]], split))
+        return found
+
+    def _encoded(self, examples: list[Example], split: str) -> EncodedDataset:
         encoding = Encoding(self.tokenizer, self.max_length, self.stride, fixed=split != "train")
         data = self.task.kind.encode(examples, encoding)
         data.texts = [example.written for example in examples[:SHOWN_EXAMPLES]]

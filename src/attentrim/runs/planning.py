@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch.utils.data import DataLoader, Subset
 from transformers import TrainingArguments
 
-from ..calibration import hold_out
 from ..fitting import fit_outputs
 from ..machine import measured_with
 from ..methods import Method
@@ -27,8 +25,8 @@ from .loading import Loaded
 from .remarks import Say
 
 BATCH_SIZE = 64
-FIT_EXAMPLES = 256
-"""Calibration examples that outputs are fitted to."""
+FIT_EXAMPLES, JUDGED = 256, 1000
+"""Training examples that outputs are fitted to, and others that a drop of the metric is judged on."""
 
 
 @dataclass(frozen=True)
@@ -69,16 +67,15 @@ def find_plan(
 ) -> Planned:
     """Let a method choose what to remove from a trained model, and measure what that costs."""
     model = loaded.model.to(device)
-    data = loaded.data("train", labelled=getattr(method, "use_labels", True))
-    judge = None
-    if method.data.holdout:
-        data, held = hold_out(data, method.data.holdout, seed)
-        judge = loaded.evaluation(loaded.data("train"), more_sets=False).on(held)
-    batches = _batches(loaded, data, method.data.calibration or 1, batch_size, seed)
+    labelled = getattr(method, "use_labels", True)
+    counts = [max(FIT_EXAMPLES, method.data.calibration), *([JUDGED] if method.data.holdout else [])]
+    data, *held = loaded.samples("train", counts, seed, labelled)
+    judge = loaded.evaluation(held[0], more_sets=False) if held else None
+    batches = _batches(loaded, data, method.data.calibration or 1, batch_size)
     session = method.attach(model, calibration=batches, seed=seed)
 
     def made(plan: Plan) -> Any:
-        examples = _batches(loaded, data, FIT_EXAMPLES, batch_size, seed)
+        examples = _batches(loaded, data, FIT_EXAMPLES, batch_size)
         return trim(fit_outputs(model, plan, examples) if fit else model, plan)
 
     try:
@@ -124,10 +121,9 @@ def _fastest_within(
     return best, [f"Kept is the fastest model {words}."]
 
 
-def _batches(loaded: Loaded, data: Any, samples: int, batch_size: int, seed: int) -> Any:
-    """Batches of training examples, chosen at random, the shorter ones together: less padding to compute on."""
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.randperm(len(data), generator=generator)[:samples].tolist()
+def _batches(loaded: Loaded, data: Any, samples: int, batch_size: int) -> Any:
+    """Batches of the first examples, the shorter ones together: less padding to compute on."""
+    chosen = list(range(min(samples, len(data))))
     chosen.sort(key=lambda row: len(data[row].get("input_ids", ())))
     return DataLoader(Subset(data, chosen), batch_size, collate_fn=loaded.task.kind.collator(loaded.tokenizer))
 
