@@ -1,8 +1,8 @@
 """Time whole models of given widths again, beside the dense one: what was asked for against what is measured.
 
     cd benchmarks
-    python whole_models.py --model mpnet-base --shapes results/latency/mpnet-base-cpu-speeds.json
-    python whole_models.py --model mpnet-base --shapes results/latency/mpnet-base-h200-speeds.json \\
+    python whole_models.py --model mpnet-base --shapes results/speed/latency/mpnet-base-cpu-speeds.json
+    python whole_models.py --model mpnet-base --shapes results/speed/latency/mpnet-base-h200-speeds.json \\
         --batch 32 --length 256 --dtype tf32 --backend cudagraph --device cuda
 
 A file of shapes is a list: row and task, the speed-up that was asked for, heads and neurons kept by layer, layers

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from commands import fails, run_json
 
+from attentrim.compare.config import parse_budget
 from attentrim.compare.experiment import (
     Entry,
     Experiment,
@@ -34,20 +35,38 @@ COMMON = {"model": "m", "task": "cola"}
 # Entries
 
 
+def test_methods_at_the_same_speed_get_it_or_that_share_of_the_flops():
+    names = ["fisher", "fewer-layers", "l0", "smp", "attention-dropout"]
+    _, fisher, fewer, l0, smp, dropout = entries_of_methods(names, {"l0.gate_lr": "2"}, {"speedup": "4"}, COMMON)
+    assert fisher.settings["method_config"] == fewer.settings["method_config"] == {"speedup": "4"}
+    share = {"prune": "heads,neurons", "share_of": "flops", "target_sparsity": "0.75"}
+    assert l0.settings["method_config"] == {**share, "gate_lr": "2"}
+    assert smp.settings["method_config"] == dropout.settings["method_config"] == {}  # heads alone cannot
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [(("0.5", 2.0), "not to both"), ((None, 1.0), "--speedup must be above 1. Got 1"), ((None, float("nan")), "nan")],
+)
+def test_budgets_that_cannot_be(budget, words):
+    with pytest.raises(AttentrimError, match=words):
+        parse_budget(*budget)
+
+
 def test_methods_get_the_same_sparsity_and_the_settings_they_know():
     settings = {"gate_lr": "2", "l0.gate_lr": "0.1", "rounds": "3"}
     dense, auto, l0, hisp, dropout = entries_of_methods(
-        ["autoattention", "l0", "none", "hisp", "attention-dropout"], settings, 0.25, COMMON
+        ["autoattention", "l0", "none", "hisp", "attention-dropout"], settings, {"target_sparsity": "0.25"}, COMMON
     )
     assert (dense.name, dense.settings["method"]) == ("dense", "none")
     assert auto.settings["method_config"] == {"gate_lr": "2", "target_sparsity": "0.25"}
     assert l0.settings["method_config"] == {"gate_lr": "0.1", "target_sparsity": "0.25"}
     assert hisp.settings["method_config"] == {"rounds": "3", "target_sparsity": "0.25"}
     assert dropout.settings["method_config"] == {}
-    own = entries_of_methods(["autoattention"], {}, None, COMMON)
+    own = entries_of_methods(["autoattention"], {}, {}, COMMON)
     assert own[1].settings["method_config"] == {}
     with pytest.raises(AttentrimError, match="none of the methods compared has the setting 'gate_lr'"):
-        entries_of_methods(["random-heads"], {"gate_lr": "2"}, 0.5, COMMON)
+        entries_of_methods(["random-heads"], {"gate_lr": "2"}, {"target_sparsity": "0.5"}, COMMON)
     with pytest.raises(AttentrimError, match=r"Unknown method 'autoatention'\. Did you mean 'autoattention'"):
         entries_of_methods(["autoatention"], {}, 0.5, COMMON)
 

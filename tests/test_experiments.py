@@ -24,6 +24,7 @@ from safetensors.torch import load_file
 
 from attentrim.cli import build_parser
 from attentrim.cli.compare import experiment_of as experiment_of_flags
+from attentrim.compare.config import DEFAULTS
 from attentrim.compare.runs import runs_of
 from attentrim.methods import METHODS
 from attentrim.methods.base import GateMethod
@@ -169,7 +170,8 @@ def test_rows_in_stages_take_the_epochs_of_their_baseline_in_all(name):
 
     def epochs(row):
         start = runs[row].get("model", "").strip("{}")
-        return runs[row]["num_train_epochs"] + (epochs(start) if start else 0)
+        own = runs[row].get("num_train_epochs", DEFAULTS["num_train_epochs"])
+        return own + (epochs(start) if start else 0)
 
     others = [row for row in runs if row != "dense" and LONGER not in row and not row.endswith("-heads")]
     totals = {row: epochs(row) for row in others}

@@ -86,9 +86,12 @@ def test_a_table_of_another_machine_is_planned_for(home, tmp_path, capsys):
         (("--speedup", "3,2"), "in rising order"),
         (
             ("--speedup", 2, "--method", "autoattention"),
-            "The method 'autoattention' does not know --speedup: use fisher",
+            "The method 'autoattention' does not know --speedup: use fewer-layers or fisher",
         ),
-        (("--speedup", 2, "--method", "none"), "The method 'none' does not know --speedup: use fisher"),
+        (
+            ("--speedup", 2, "--method", "none"),
+            "The method 'none' does not know --speedup: use fewer-layers or fisher",
+        ),
         (("--speed_batch", 2), "The method 'autoattention' does not know --speed_batch: use fisher"),
         (("--max_drop", 2, "--method", "fisher"), "The 'max_drop' parameter of Fisher must be in [0, 1)"),
         (("--speedup", 2, "--speed_elsewhere"), "set speed_table too"),
@@ -119,5 +122,5 @@ def test_flags_about_speed_are_settings_of_the_method():
         "speedup": "2",
         "speed_length": 64,
     }
-    with pytest.raises(MethodError, match="does not know --speedup: use fisher"):
+    with pytest.raises(MethodError, match="does not know --speedup: use fewer-layers or fisher"):
         RunSettings(method="hisp", speedup="2")

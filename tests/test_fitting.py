@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transformers as tf
 import zoo
 
 import attentrim
@@ -104,15 +105,32 @@ def test_nothing_else_changes(name):
     changed = [key for key, value in fitted.state_dict().items() if not torch.equal(value, before[key])]
     prefix = f"{block.name}.{block.layout.output}."
     assert changed
-    assert all(key.startswith(prefix) for key in changed)
+    assert all(key.startswith((prefix, "pooler.")) for key in changed)  # and what is behind all layers
     own, old = weight_and_bias(find_blocks(fitted)[0].output)[0], weight_and_bias(block.output)[0]
     assert torch.equal(own[:, [1, 2, 3]], old[:, [1, 2, 3]])  # those that go are left as they are
     assert is_conv1d(block.output) == (name == "gpt2")
 
 
-def test_layers_that_go_and_uniform_sites_are_not_fitted():
+def test_blocks_of_layers_that_go_and_of_uniform_sites_are_not_fitted():
     model = zoo.build("bert").eval()
     plan = Plan.of(model, uniform=[0], layers=[1])
     fitted = fit_outputs(model, plan, batches_for(model, 1))
-    assert all(torch.equal(own, other) for own, other in zip(fitted.parameters(), model.parameters(), strict=True))
+    old = dict(model.named_parameters())
+    assert all(torch.equal(own, old[name]) for name, own in fitted.named_parameters() if "pooler" not in name)
     assert attentrim.fit_outputs is fit_outputs
+
+
+def test_a_shift_of_the_logits_is_taken_back():
+    """Without neurons the classifier would answer otherwise; its fitted head answers as before, on the mean."""
+    torch.manual_seed(0)
+    config = tf.BertConfig(
+        vocab_size=60, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, num_labels=3
+    )
+    model = tf.BertForSequenceClassification(config).eval()
+    zoo.liven(model)
+    plan = Plan.of(model, neurons={0: range(48), 1: range(48)})
+    batches = batches_for(model, 12)
+    small, fitted = trim(model, plan), trim(fit_outputs(model, plan, batches), plan)
+    with torch.no_grad():
+        means = [torch.cat([m(**batch).logits for batch in batches]).mean(0) for m in (model, small, fitted)]
+    assert float((means[2] - means[0]).abs().max()) < 0.1 * float((means[1] - means[0]).abs().max())

@@ -184,7 +184,7 @@ def test_tables_of_other_models_and_machines_are_refused(tmp_path, monkeypatch):
     read_table(str(path), tr.classifier(num_labels=5), elsewhere=False)  # the task head does not count
     for other in (tr.classifier(intermediate_size=40), tr.classifier(num_hidden_layers=3)):
         for elsewhere in (False, True):
-            assert "is of another model: a bert model of other shapes" in one_line(path, other, elsewhere)
+            assert "is of another model (bert, of other shapes" in one_line(path, other, elsewhere)
     made_up(model, machine={**here, "torch": "1.0"}).save(path)
     found = one_line(path, model)
     assert f"torch '1.0' there, {here['torch']!r} here" in found

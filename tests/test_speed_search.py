@@ -262,7 +262,7 @@ def test_beyond_reach_is_said_with_what_can_be_reached():
         problem.chooser.check_reach(2.8)
     assert "2.80 times as fast at 8 x 16 tokens on cpu" in str(error.value)
     narrow = Problem(prune=("heads",), fixed=10.0, rest=5.0)
-    with pytest.raises(MethodError, match=r"with all heads removed that can go, this model would be 1.62 times"):
+    with pytest.raises(MethodError, match=r"with all heads gone that can go, this model would be 1.62 times"):
         narrow.chooser.check_reach(2.0)
 
 
