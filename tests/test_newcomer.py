@@ -55,7 +55,7 @@ def test_the_demo(call, environment):
     assert where.startswith(str(environment.parent))
     found = json.loads(call("demo", "--max_steps", 2, "--max_eval_samples", 16, "--json"))
     assert sum(found["before"]["heads_kept"]) == 72
-    assert sum(found["after"]["heads_kept"]) == 36
+    assert found["flop_ratio"] == pytest.approx(2.1, rel=0.03)  # a quick look counts FLOPs
     assert found["after"]["parameters"] < found["before"]["parameters"]
     assert found["speedup"] > 0
 
