@@ -325,6 +325,7 @@ def test_errors_that_cancel_are_found():
         ({"speed_device": "tpu"}, "must be one of"),
         ({"speed_batch": 0}, "must be 1 or more"),
         ({"speed_elsewhere": True}, "set speed_table too"),
+        ({"cost": "flops", "speed_table": "t.json"}, "A latency table is of time"),
         ({"ramp_share": 0.0}, r"must be in \(0, 1\]"),
         ({"decay": 1.0}, r"must be in \[0, 1\)"),
     ],

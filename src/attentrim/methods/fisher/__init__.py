@@ -78,6 +78,8 @@ class Fisher(GateMethod):
                 "The 'speedup' parameter of Fisher must be a number above 1, or several in rising order such as "
                 f"1.5,2,3. Got {self.speedup} instead."
             )
+        if self.cost == "flops" and self.speed_table is not None:
+            raise MethodError("A latency table is of time: leave speed_table out, or cost at time.")
         if self.speed_elsewhere and self.speed_table is None:
             raise MethodError("speed_elsewhere plans for the machine of a latency table: set speed_table too.")
         if not self.kinds or len(set(self.kinds)) < len(self.kinds):
