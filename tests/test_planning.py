@@ -107,7 +107,15 @@ def test_what_cannot_be_planned(home, trained, capsys, tmp_path):
         (("--speedup", 2), "Say what to write"),
         (("--speedup", "1.2,1.4", "--out", tmp_path / "p.json"), "one speed at a time"),
         (("--speedup", 2, "--method", "hisp", "--out", tmp_path / "p.json"), "does not know"),
+        (("--max_drop", 0.1, "--method_config", "use_labels=false", "--out", tmp_path / "p.json"), "by the labels"),
         (("--speedup", 1, "--out", tmp_path / "p.json"), "above 1"),
         (("--speedup", 2, "--output_dir", trained), "the directory of the model"),
     ):
         assert said in fails(capsys, *words(home, trained, *more))
+
+
+def test_methods_that_learn_while_training_are_sent_there(home, trained, capsys, tmp_path):
+    out = ("--out", tmp_path / "p.json")
+    said = fails(capsys, "plan", "--model", trained, *data(home), "--method", "l0", *out)
+    assert "learns what to remove while the model trains" in said
+    assert "fisher" in said

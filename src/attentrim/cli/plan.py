@@ -111,6 +111,7 @@ def _method(args: argparse.Namespace) -> Method:
     method = read_method(name, config)
     if method is None:
         raise MethodError("The method 'none' removes nothing: there is no plan to make.")
+    method.check_search()
     return method
 
 

@@ -193,14 +193,18 @@ class Method:
     def session(self, model: Any, **surroundings: Any) -> Session:
         raise NotImplementedError
 
-    def search(self, model: Any, calibration: Iterable[Mapping[str, Any]] | None = None, seed: int = 0) -> Plan:
-        """A plan for `model` as it is: nothing is trained but what the method itself may need."""
+    def check_search(self) -> None:
+        """Raise if it cannot choose without training."""
         if not self.searches:
             able = [name for name in METHODS if METHODS[name].searches]
             raise MethodError(
                 f"The method {self.name!r} learns what to remove while the model trains: use a Trainer, or "
                 f"`attentrim train`. Without training: {', '.join(able)}."
             )
+
+    def search(self, model: Any, calibration: Iterable[Mapping[str, Any]] | None = None, seed: int = 0) -> Plan:
+        """A plan for `model` as it is: nothing is trained but what the method itself may need."""
+        self.check_search()
         if self.data.calibration and calibration is None:
             raise MethodError(
                 f"{type(self).__name__} looks at data: search(model, calibration=...) takes an iterable of batches, "

@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Subset
 from transformers import TrainingArguments
 
+from ..errors import MethodError
 from ..fitting import fit_outputs
 from ..machine import measured_with
 from ..methods import Method
@@ -66,8 +67,11 @@ def find_plan(
     say: Say,
 ) -> Planned:
     """Let a method choose what to remove from a trained model, and measure what that costs."""
+    method.check_search()
     model = loaded.model.to(device)
     labelled = getattr(method, "use_labels", True)
+    if method.data.holdout and not labelled:
+        raise MethodError("max_drop is judged by the labels of training data: leave use_labels at true.")
     counts = [max(FIT_EXAMPLES, method.data.calibration), *([JUDGED] if method.data.holdout else [])]
     data, *held = loaded.samples("train", counts, seed, labelled)
     judge = loaded.evaluation(held[0], more_sets=False) if held else None
