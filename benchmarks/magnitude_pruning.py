@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--task", required=True)
     parser.add_argument("--data_dir", help="a local copy of the task in its published layout")
     parser.add_argument("--flops_share", type=float, default=0.5, help="what to leave (default: 0.5)")
+    parser.add_argument("--max_train_samples", type=int, help="train on the first so many examples only")
     args, more = parser.parse_known_args()
     if not 0 < args.flops_share < 1:
         parser.error(f"--flops_share must be between 0 and 1. Got {args.flops_share:g}")
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace, training_flags: Mapping[str, Any]) -> dict[str
             args=training,
             distillation=Distillation(logits=1.0, hidden=1.0, label_weight=0.5),
             teacher=dense,
-            train_dataset=loaded.data("train"),
+            train_dataset=loaded.data("train", args.max_train_samples),
             data_collator=evaluation.data_collator,
             processing_class=loaded.tokenizer,
         )

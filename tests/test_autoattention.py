@@ -50,6 +50,12 @@ def test_gates_start_open_as_a_truncated_normal():
     assert float(drawn.std()) == pytest.approx(0.3, abs=0.03)
 
 
+def test_gates_can_start_alike():
+    session = AutoAttention(start_spread=0).attach(tr.classifier())
+    assert session.parameters.unique().tolist() == [1.0]
+    assert session.open.all()
+
+
 def gate_gradient(model, session, batch):
     """dF/dG by finite differences in float64: the gates as plain numbers."""
     model.double()

@@ -9,7 +9,7 @@ import torch
 import zoo
 from close import assert_close, assert_same_weights
 
-from attentrim import Control, Plan, find_sites, trim
+from attentrim import Control, Plan, find_sites, routing, trim
 from attentrim.attention import controlled
 from attentrim.errors import ControlError
 
@@ -415,3 +415,44 @@ def test_recording_gives_the_attention_that_eager_shows(name, attn, no_grad):
     for index, expected in enumerate(shown):
         (found,) = maps[index]
         torch.testing.assert_close(found.transpose(1, 2)[valid], expected.transpose(1, 2)[valid], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet", "deberta-v2"])
+def test_after_recording_a_model_computes_its_attention_as_before(name):
+    model = zoo.build(name)
+    with Control(model) as control:
+        before = [
+            (site.module.__dict__.get("forward"), getattr(site.module, "config", None)) for site in control.sites
+        ]
+        control.set_score_mask(1, torch.ones(1, 1, 1, dtype=torch.bool))
+        masked = routing.state_of(control.sites[1])
+        with control.recording():
+            assert all(routing.state_of(site).routed for site in control.sites)
+        assert masked.routed, "a mask still needs the detour"
+        others = [site.index for site in control.sites if site.index != 1]
+        assert not any(routing.state_of(control.sites[index]).routed for index in others)
+        after = [(site.module.__dict__.get("forward"), getattr(site.module, "config", None)) for site in control.sites]
+        assert all(after[index] == before[index] for index in others)
+        with control.recording():
+            control.set("uniform", 0)
+        assert routing.state_of(control.sites[0]).routed, "what was set meanwhile stays"
+        control.clear()
+        with control.recording():
+            pass
+        control.set("uniform", 0)
+        control.check(**zoo.inputs(name, "right"))
+
+
+def test_compiled_layers_are_not_compiled_again_at_each_step():
+    model, batch = zoo.build("mpnet"), zoo.inputs("mpnet", "right")
+    counts = torch._dynamo.utils.counters
+    with Control(model) as control:
+        for layer in control.places["layers"]:
+            layer.module.compile(backend="eager", dynamic=True)
+        compiled = []
+        for _ in range(4):
+            control.set_all("heads", torch.ones(sum(site.heads for site in control.sites), requires_grad=True))
+            model(**batch)
+            compiled.append(counts["stats"]["unique_graphs"])
+    assert compiled[0] > 0
+    assert compiled[1:] == compiled[1:2] * 3

@@ -53,9 +53,10 @@ PROMISED = {
     "ours-layers",
     "ours-regularisers",
     "ours-speed",
+    "ours-speed-minilm",
     "ours-tasks",
 }
-IN_STAGES = {"ours-heads", "ours-layers", "ours-speed"}
+IN_STAGES = {"ours-heads", "ours-layers", "ours-speed", "ours-speed-minilm"}
 """Whose rows go on from others with epochs of their own."""
 LONGER = "-epochs"
 """In the name of a row: it says how long it takes, which is longer than the others."""

@@ -151,6 +151,7 @@ class Control:
     @contextmanager
     def recording(self) -> Iterator[dict[int, list[Tensor]]]:
         """Collect the attention weights of every call of every site, [batch, heads, query, key], while this lasts."""
+        led_here = [site for site in self.sites if site.heads and not self._routed(site)]
         states = {site.index: self._state(site.index) for site in self.sites if site.heads}
         maps: dict[int, list[Tensor]] = {index: [] for index in states}
         for index, state in states.items():
@@ -160,6 +161,9 @@ class Control:
         finally:
             for state in states.values():
                 state.maps = None
+            for site in led_here:  # what is trained afterwards takes the model's own, faster way
+                if not states[site.index].active:
+                    routing.unroute(site)
 
     # Making sure
 
@@ -168,14 +172,14 @@ class Control:
         gates = {where: gate for where, gate in self._gates.items() if gate.active}
         states = {index: state for index, state in self._states.items() if state.active}
         for gate in gates.values():
-            gate.calls = 0
+            gate.called = False
         for state in states.values():
             state.seen = []
         try:
             with evaluating(self.model), torch.no_grad():
                 self.model(**inputs)
             for (kind, index), gate in gates.items():
-                if not gate.calls:
+                if not gate.called:
                     raise _ignored(STRUCTURES[kind].place, self.places[STRUCTURES[kind].places][index], [kind])
             for index, state in states.items():
                 missed = [name for name in state.active if name not in (state.seen or [])]
@@ -221,6 +225,10 @@ class Control:
         if site not in self._states:
             raise ControlError("This control is detached: call attach() first.")
         return routing.route(self.sites[site])
+
+    def _routed(self, site: Any) -> bool:
+        state = routing.state_of(site)
+        return state is not None and state.routed
 
     def _set_mask(self, site: int, kind: str, mask: Mask | None) -> None:
         state, found = self._state(site), self.sites[site]

@@ -47,17 +47,24 @@ def route(site: Site) -> SiteState:
     return state
 
 
+def unroute(site: Site) -> None:
+    """The site computes its attention as it did before it was routed."""
+    state: SiteState | None = state_of(site)
+    module: Any = site.module
+    if state is None or not state.routed:
+        return
+    if site.layout.routed_forward is None:
+        module.config = state.config
+    else:
+        _restore_forward(module, *state.forward)
+    state.routed = False
+
+
 def detach(site: Site) -> None:
     """Leave a site as it was found."""
-    state: SiteState | None = state_of(site)
-    if state is None:
-        return
-    module: Any = site.module
-    if state.routed and site.layout.routed_forward is None:
-        module.config = state.config
-    elif state.routed:
-        _restore_forward(module, *state.forward)
-    del module.attentrim
+    if state_of(site) is not None:
+        unroute(site)
+        del site.module.attentrim
 
 
 def _restore_forward(module: Any, name: str, before: Any) -> None:

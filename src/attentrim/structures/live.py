@@ -38,8 +38,9 @@ def remove_hooks(model: nn.Module) -> None:
 class LiveGate(ABC):
     """What decides, while a model runs, how much of a place's units counts."""
 
-    calls = 0
-    """How often it was at work since this was last set to 0."""
+    called = False
+    """Whether it was at work since this was last set to False. No counter: a compiled layer would be compiled again
+    whenever it changed."""
 
     @property
     @abstractmethod
@@ -109,7 +110,7 @@ class FeatureGate(Hook, LiveGate):
         values, features = self.values, args[0]
         if values is None:
             return None
-        self.calls += 1
+        self.called = True
         if values.dtype is not features.dtype:
             # noted, so that from the next step on all gates are converted at once
             self.dtype = features.dtype
@@ -153,7 +154,7 @@ class LayerSkip(Hook, LiveGate):
     def __call__(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         if self.share is None:
             return output
-        self.calls += 1
+        self.called = True
         before = args[0] if args else kwargs["hidden_states"]
         after = output if isinstance(output, Tensor) else output[0]
         share = self.share.to(after)

@@ -86,21 +86,22 @@ class UniformGate(LiveGate):
     """Leads the site's attention through ours, which makes it constant."""
 
     def __init__(self, site: Site) -> None:
-        self.state = route(site)
+        self.site, self.state = site, route(site)
 
     @property
     def active(self) -> bool:
         return self.state.uniform is not False
 
     @property
-    def calls(self) -> int:
-        return (self.state.seen or []).count("uniform")
+    def called(self) -> bool:
+        return "uniform" in (self.state.seen or [])
 
-    @calls.setter
-    def calls(self, value: int) -> None:
+    @called.setter
+    def called(self, value: bool) -> None:
         self.state.seen = []
 
     def set(self, value: Any) -> None:
+        route(self.site)  # it may have been led back since
         self.state.uniform = value if isinstance(value, Tensor) else bool(value)
 
     def clear(self) -> None:

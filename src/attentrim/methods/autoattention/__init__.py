@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import MethodError
-from ...options import AT_LEAST_ONE, SHARE, one_of, option
+from ...options import AT_LEAST_ONE, NOT_NEGATIVE, SHARE, one_of, option
 from ..base import METHODS, DataNeeds, LearnedMethod
 
 __all__ = ["AutoAttention"]
@@ -28,6 +28,12 @@ class AutoAttention(LearnedMethod):
     )
     backward: str = option(
         "softplus", f"the coarse gradient of the step function: {', '.join(BACKWARDS)}", one_of(BACKWARDS)
+    )
+    start_spread: float = option(
+        0.3,
+        "standard deviation of the gates' parameters at the start, around 1; 0: all gates start alike, and only what "
+        "they learn tells them apart",
+        NOT_NEGATIVE,
     )
     max_drop: float | None = option(
         None,

@@ -14,7 +14,7 @@ from .budget import Budget
 if TYPE_CHECKING:
     from . import AutoAttention
 
-MEAN, DEVIATION, HIGHEST = 1.0, 0.3, 2.0
+MEAN, HIGHEST = 1.0, 2.0
 NEXT_TO_CLOSE = 0.02
 """Where the lowest parameter is put while a target asks for no closed gate yet."""
 
@@ -51,9 +51,11 @@ class AutoAttentionSession(LearnedGates):
         self._collects_for: Tensor | None = None
 
     def initial(self) -> Tensor:
-        start = torch.empty(self.count)
+        start = torch.full([self.count], MEAN)
+        if not self.method.start_spread:
+            return start
         tiny = torch.finfo(start.dtype).tiny
-        return nn.init.trunc_normal_(start, MEAN, DEVIATION, tiny, HIGHEST, generator=self.generator)
+        return nn.init.trunc_normal_(start, MEAN, self.method.start_spread, tiny, HIGHEST, generator=self.generator)
 
     def hard(self) -> Tensor:
         """1 where the parameter is above 0, else 0 (eq. 8)."""
