@@ -152,7 +152,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(method, step, tmp_path):
 def test_resuming_with_another_method_or_without_its_state_is_refused(tmp_path):
     first = tr.trainer(tmp_path, AutoAttention(), max_steps=4, save_strategy="steps", save_steps=2)
     first.train()
-    with pytest.raises(MethodError, match="made by 'autoattention'; the method is 'l0'"):
+    with pytest.raises(TrainingError, match='method was "autoattention", is "l0"'):
         tr.trainer(tmp_path, L0(), max_steps=4).train(resume_from_checkpoint=True)
     (tmp_path / "checkpoint-4" / "attentrim_method.pt").unlink()
     with pytest.raises(MethodError, match="holds no attentrim_method"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .atomic import write_text
 from .errors import PlanError
 from .plan_files import parse_json, read_plan, write_plan
 from .sites import unwrap
@@ -245,7 +246,7 @@ class Plan:
 
     def save(self, path: str | Path) -> None:
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
-        Path(path).write_text(text + "\n", encoding="utf-8")
+        write_text(path, text + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:

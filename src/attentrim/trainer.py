@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers.trainer_utils import get_last_checkpoint
+from transformers import IntervalStrategy, TrainerCallback
 
 from .calibration import Calibration, HeldOut, hold_out, special_ids
 from .distillation import Distillation
@@ -22,6 +24,7 @@ from .methods.callback import MethodCallback
 from .methods.session import Session
 from .modes import evaluating
 from .plan import Plan
+from .resuming import check_same_run, check_whole, evaluated_at, fingerprint, last_complete, write_fingerprint
 from .schedules import restarted
 from .sites import unwrap
 
@@ -63,6 +66,9 @@ class Trainer(transformers.Trainer):
         self.teacher: Any = None
         self.session: Session | None = None
         self._holdout: Any = None
+        self.origin: dict[str, Any] = {}
+        """What else two parts of one run must agree in, such as the weights that it starts from."""
+        self._fingerprint: dict[str, Any] = {}
         self._checkpoint: str | None = None
         self._normalisation_checked = False
         super().__init__(*args, **kwargs)
@@ -71,6 +77,7 @@ class Trainer(transformers.Trainer):
         self._check_teacher(teacher)
         if teacher is not None:
             self.teacher = frozen(teacher, self.args.device)
+        self.add_callback(_CatchUp(self))
         if self.method is not None:
             self._check_checkpointing()
             self._hold_out(self.method.data.holdout)
@@ -96,9 +103,20 @@ class Trainer(transformers.Trainer):
     # Training
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        found = get_last_checkpoint(self.directory) if resume_from_checkpoint is True else resume_from_checkpoint
-        self._checkpoint = found or None
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        """As the stock Trainer's; it goes on only from a checkpoint that is whole, and of the same run."""
+        found = last_complete(self.directory) if resume_from_checkpoint is True else resume_from_checkpoint
+        if resume_from_checkpoint is True and found is None:
+            raise TrainingError(f"There is nothing to go on from: {self.directory} holds no checkpoint that is whole.")
+        self._checkpoint = str(found) if found else None
+        self.check_resume(self._checkpoint)
+        self._fingerprint = fingerprint(self)  # now: training itself changes a model's config
+        return super().train(self._checkpoint, *args, **kwargs)
+
+    def check_resume(self, checkpoint: str | None) -> None:
+        """Raise if training cannot go on from a checkpoint, before anything is changed."""
+        if checkpoint is not None:
+            check_whole(checkpoint)
+            check_same_run(checkpoint, fingerprint(self))
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         inputs = self._prepare_inputs(inputs)
@@ -181,7 +199,8 @@ class Trainer(transformers.Trainer):
                 with playing, torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
                     found = self.predict(data, metric_key_prefix=name).metrics or {}
                 self.session.note({key: value for key, value in found.items() if not key.endswith(_SPEEDS)})
-        return super().evaluate(eval_dataset, *args, **kwargs)
+        with torch.random.fork_rng(devices=[]):  # training goes on as if nobody had looked
+            return super().evaluate(eval_dataset, *args, **kwargs)
 
     @property
     def dense_model(self) -> Any:
@@ -200,9 +219,22 @@ class Trainer(transformers.Trainer):
         if self.session is not None:
             self.session.check()
         super().save_model(output_dir, _internal_call)
+        target = Path(output_dir or self.directory)
+        if self.args.should_save and _internal_call:
+            write_fingerprint(target, self._fingerprint)
         if self.session is not None and self.args.should_save:
-            target = Path(output_dir or self.directory)
             self.session.save(target) if _internal_call else self.plan().save(target / "plan.json")
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        place = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        try:
+            super()._save_checkpoint(model, trial)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            cause = _cause(error, place.parent)
+            if cause is None:
+                raise
+            shutil.rmtree(place, ignore_errors=True)
+            raise TrainingError(f"Cannot write {place}: {cause}. {self._last_checkpoint()}") from error
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         """A model whose set of heads is not the final one cannot be the best."""
@@ -211,7 +243,7 @@ class Trainer(transformers.Trainer):
         return super()._determine_best_metric(metrics, trial)
 
     def _last_checkpoint(self) -> str:
-        found = get_last_checkpoint(self.directory) if Path(self.directory).is_dir() else None
+        found = last_complete(self.directory)
         return f"The last good checkpoint is {found}." if found else "No checkpoint was saved yet."
 
     # What a method needs of its surroundings
@@ -275,6 +307,30 @@ class Trainer(transformers.Trainer):
             raise MethodError(f"metric_for_best_model is {name!r}, which compute_metrics does not give.")
         value = float(metrics[f"holdout_{name}"])
         return value if self.args.greater_is_better else -value
+
+
+def _cause(error: Exception, directory: Path) -> str | None:
+    """Why a checkpoint could not be written, if the disk is to blame: torch says no more than where it noticed."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, SafetensorError):
+        return str(error)
+    if "inline_container" in str(error) or "PytorchStreamWriter" in str(error):
+        free = shutil.disk_usage(directory).free
+        return f"a file could not be written to its end ({free / 1e6:,.1f} MB are free)"
+    return None
+
+
+class _CatchUp(TrainerCallback):
+    """A checkpoint that was saved with the last step of an epoch is older than the evaluation that ends the epoch."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        owed = self.trainer._checkpoint is not None and args.eval_strategy == IntervalStrategy.EPOCH
+        if owed and float(state.epoch).is_integer() and not evaluated_at(state.log_history, state.global_step):
+            self.trainer._determine_best_metric(self.trainer._evaluate(None, None), None)
 
 
 class _Driver(MethodCallback):

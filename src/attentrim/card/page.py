@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..atomic import write_text
 from ..errors import AttentrimError
 
 HEADER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
@@ -44,7 +45,7 @@ class Page:
     def write(self, path: Path) -> None:
         """With the line ends that the file had."""
         windows = path.is_file() and b"\r\n" in path.read_bytes()
-        path.write_text(str(self), encoding="utf-8", newline="\r\n" if windows else "\n")
+        write_text(path, str(self).replace("\n", "\r\n") if windows else str(self))
 
     def __str__(self) -> str:
         body = self.body.lstrip("\n")

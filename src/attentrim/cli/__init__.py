@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
 
 from ..errors import AttentrimError
 from ..version import __version__
@@ -56,6 +59,25 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@contextmanager
+def _told_to_end() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does, with a word."""
+
+    def stop(number: int, frame: Any) -> None:
+        error = KeyboardInterrupt("stopped")
+        error.number = number  # type: ignore[attr-defined]
+        raise error
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     args, more = parser.parse_known_args(argv)
@@ -67,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.quiet:
         os.environ["TQDM_DISABLE"] = "1"  # read when tqdm is imported
     try:
-        with redirect_stdout(sys.stderr if args.json else sys.stdout):
+        with redirect_stdout(sys.stderr if args.json else sys.stdout), _told_to_end():
             args.run(args, output)
     except AttentrimError as error:
         output.error(str(error))
@@ -77,9 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         output.error(f"{type(error).__name__}: {error} (ATTENTRIM_DEBUG=1 shows where)")
         return 1
-    except KeyboardInterrupt:
-        output.error("stopped")
-        return 130
+    except KeyboardInterrupt as error:
+        output.error(str(error) or "stopped")
+        return 128 + getattr(error, "number", signal.SIGINT)
     return 0
 
 

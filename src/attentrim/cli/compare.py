@@ -37,7 +37,8 @@ EXAMPLES = """  attentrim compare --model bert-base-uncased --task cola --data_d
 
 a comparison that was stopped goes on where it was when the same command is given again"""
 
-COMMON = [name for name in RUN_SETTINGS if name not in ("output_dir", "method", "no_trim", *SPEED_SETTINGS)]
+OF_ONE_RUN = ("output_dir", "overwrite_output_dir", "method", "no_trim", *SPEED_SETTINGS)
+COMMON = [name for name in RUN_SETTINGS if name not in OF_ONE_RUN]
 """What flags can say of all runs."""
 
 

@@ -98,6 +98,7 @@ def _train(
         method=method,
         method_config=method_config,
         training={**TRAINING, **training, "max_steps": steps, **quiet},
+        overwrite_output_dir=True,
         no_bench=True,
     )
     return pipeline.run(settings, progress=CompactProgress).result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +49,14 @@ def run(args: argparse.Namespace, output: Output) -> None:
         settings = replace(settings, training={**settings.training, "disable_tqdm": True})
 
     from ..runs import pipeline
+    from ..runs.stopping import Stopped
     from .progress import CompactProgress
 
-    finished = pipeline.run(settings, say=output.say, progress=CompactProgress)
+    try:
+        finished = pipeline.run(settings, say=output.say, progress=CompactProgress, stoppable=True)
+    except Stopped as stopped:
+        output.say(f"to go on: attentrim {shlex.join(args.words)}")
+        raise stopped
     if finished.trainer.is_world_process_zero():
         report(output, finished)
 

@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..atomic import write_text
 from ..card import try_card
 from ..machine import measured_with
 from ..runs.files import write_json
+from ..runs.occupied import locked
 from ..tasks.metrics import LOWER_IS_BETTER
 from .experiment import Experiment
 from .results import Summary, as_json, markdown, summarise
@@ -44,13 +46,26 @@ def compare(
 
     `command` is what the table says that it was made by.
     """
+    with locked(directory):
+        return _compare(experiment, runs, directory, command, jobs, keep_models, report)
+
+
+def _compare(
+    experiment: Experiment,
+    runs: Sequence[Run],
+    directory: Path,
+    command: str,
+    jobs: int,
+    keep_models: bool,
+    report: Callable[[Outcome], None],
+) -> Comparison:
     outcomes = sorted(run_all(runs, jobs, keep_models, report), key=lambda outcome: runs.index(outcome.run))
     facts = _facts(outcomes, experiment.entries[0].settings)
     summaries = summarise(experiment, outcomes)
     result = as_json(experiment, outcomes, {**facts, "measured_with": measured_with()}, summaries)
     write_json(directory / RESULTS, result)
     _update_cards(outcomes, summaries, facts["metric"], experiment.baseline)
-    (directory / TABLE).write_text(markdown(experiment, facts, summaries, command), encoding="utf-8")
+    write_text(directory / TABLE, markdown(experiment, facts, summaries, command))
     return Comparison(outcomes, summaries, facts, result)
 
 

@@ -13,6 +13,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..atomic import write_text
 from ..errors import AttentrimError, MissingExtraError
 from ..plots.points import RESULTS
 from ..runs.reader import Recorded, is_run
@@ -35,7 +36,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path) -> list[Recorded]:
 
     found, compared = _read(runs)
     page = run_page(found[0]) if len(found) == 1 and compared is None else comparison_page(found, compared)
-    Path(out).write_bytes(page.encode("utf-8", "replace"))  # half of a pair of surrogates is no text
+    write_text(out, page, errors="replace")  # half of a pair of surrogates is no text
     return found
 
 

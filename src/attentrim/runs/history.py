@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
+from ..atomic import write_text
 from ..checkpoint.stored import stored_plan
+from ..resuming import evaluated_at
 from ..sites import find_sites, unwrap
 from .reader import HISTORY
 
@@ -29,10 +31,10 @@ class HistoryWriter(TrainerCallback):
             return
         if state.global_step and self.path.is_file():
             lines = self.path.read_text(encoding="utf-8").splitlines()
-            kept = [line for line in lines if _step(line) <= state.global_step]
-            self.path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+            kept = [line for line in lines if _is_before(line, state)]
+            write_text(self.path, "".join(f"{line}\n" for line in kept))
         else:
-            self.path.write_text("", encoding="utf-8")
+            write_text(self.path, "")
             self._add(
                 {"step": state.global_step, "epoch": state.epoch or 0.0, "heads": original_heads(self.trainer.model)}
             )
@@ -53,6 +55,14 @@ def original_heads(model: Any) -> list[list[int]]:
     plan = stored_plan(unwrap(model))
     sites = find_sites(model)
     return [plan.kept("heads", site.index) if plan and site.heads else list(range(site.heads)) for site in sites]
+
+
+def _is_before(line: str, state: Any) -> bool:
+    """Whether a line is older than the checkpoint; the evaluation of its step may have come after it."""
+    step: int = state.global_step
+    if _step(line) != step:
+        return _step(line) < step
+    return evaluated_at(state.log_history, step) or not evaluated_at([json.loads(line)], step)
 
 
 def _step(line: str) -> float:

@@ -13,6 +13,7 @@ from ..distillation import Distillation
 from ..errors import MethodError
 from ..methods import Method
 from ..methods.base import TRAINING_DEFAULTS, distillation_for
+from ..resuming import weights_digest
 from ..structures import STRUCTURES
 from ..tasks import Task
 from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset
@@ -23,9 +24,11 @@ from .evaluation import Evaluation
 from .finish import Finished, finish
 from .headline import times
 from .loading import Loaded, load_for_task
+from .occupied import checkpoint_to_resume, clear_run, locked
 from .pretrained import load_teacher
 from .remarks import Say, ignore
 from .settings import RunSettings, read_method
+from .stopping import StopOnSignal
 from .training import DEFAULTS, arguments_to_record, training_arguments
 from .writer import RunWriter
 
@@ -36,7 +39,13 @@ FAR = 10.0
 STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
 
 
-def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallback] | None = None) -> Finished:
+def run(
+    settings: RunSettings,
+    *,
+    say: Say = ignore,
+    progress: type[TrainerCallback] | None = None,
+    stoppable: bool = False,
+) -> Finished:
     """Train, trim, save, evaluate and time a model, and write everything into `settings.output_dir`.
 
         from attentrim.runs.pipeline import run
@@ -48,13 +57,29 @@ def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallb
     Args:
         say: Called with remarks, one sentence each.
         progress: Shows the progress of training in place of the Trainer's own bar.
+        stoppable: Have SIGTERM and Ctrl-C save a checkpoint first; `Stopped` is raised then.
+
+    A run that was stopped goes on where it was when it is run again.
     """
     settings.check()
-    method, distillation = _method(settings)
     base = embedded_model(say) if settings.embedded else str(settings.model)
     directory = _directory(settings, base)
+    with locked(directory):
+        return _run(settings, base, directory, say, progress, StopOnSignal(say) if stoppable else None)
+
+
+def _run(
+    settings: RunSettings,
+    base: str,
+    directory: Path,
+    say: Say,
+    progress: type[TrainerCallback] | None,
+    stopping: StopOnSignal | None,
+) -> Finished:
+    method, distillation = _method(settings)
     defaults = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
     training = training_arguments(defaults, settings.training, str(directory))
+    start = checkpoint_to_resume(directory, training.resume_from_checkpoint, settings.overwrite_output_dir)
     set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
     named = replace(settings, model=base)
     loaded = load_for_task(named, ["train", "validation"], say, fresh_head=True, dropout=settings.dropout)
@@ -70,12 +95,22 @@ def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallb
     teacher = load_teacher(settings.teacher, loaded.task, bare) if settings.teacher else None
     more = {"head_trained": False} if bare else _before(loaded, teacher, evaluation, training)
     trainer = _trainer(loaded, evaluation, train_data, training, method, distillation, teacher)
+    trainer.origin = _origin(base, settings)
+    trainer.check_resume(start)
+    if start is None and trainer.is_world_process_zero():
+        clear_run(directory)
+    elif start is not None:
+        say(f"going on from {start}; --overwrite_output_dir starts anew")
     writer = RunWriter(trainer, directory, _shown(trainer), evaluation.data.written(), base)
     writer.write_config(_config(settings, method, distillation, training, defaults))
     _show_progress(trainer, progress)
 
-    resume = training.resume_from_checkpoint
-    trainer.train(resume_from_checkpoint=True if str(resume).lower() == "true" else resume)
+    if stopping is not None and training.world_size == 1:  # several processes would have to stop after the same step
+        trainer.add_callback(stopping)
+        with stopping.listening():
+            trainer.train(resume_from_checkpoint=start)
+    else:
+        trainer.train(resume_from_checkpoint=start)
     return finish(
         writer,
         evaluation,
@@ -85,6 +120,12 @@ def run(settings: RunSettings, *, say: Say = ignore, progress: type[TrainerCallb
         remarks=[STATES_ALONE] if bare else [],
         more=more,
     )
+
+
+def _origin(base: str, settings: RunSettings) -> dict[str, str]:
+    """The weights that it starts from and learns from, for its checkpoints' fingerprint."""
+    teacher = {"teacher's weights": weights_digest(settings.teacher)} if settings.teacher else {}
+    return {"start weights": weights_digest(base), **teacher}
 
 
 def _method(settings: RunSettings) -> tuple[Method | None, Distillation | None]:

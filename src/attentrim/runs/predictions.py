@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from ..atomic import write_text
 from ..tasks.kinds import EncodedDataset
 from .loading import Loaded
 
@@ -20,7 +20,7 @@ def write_predictions(path: str, loaded: Loaded, split: str, data: EncodedDatase
             f"{index}\t{_spelt(loaded, answer)}"
             for index, answer in zip(_indices(loaded, split), answers, strict=False)
         ]
-    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def _spelt(loaded: Loaded, answer: int | float) -> str:

@@ -99,6 +99,9 @@ class RunSettings(TaskSettings):
     distill_noise: float | None = setting(None, flag_help("distill_noise"), "X")
     label_weight: float | None = setting(None, flag_help("label_weight"), "X")
     output_dir: str = setting("", "the run: the final checkpoint, its plan, metrics, history and config")
+    overwrite_output_dir: bool = setting(
+        False, "start anew where there is a run already; without it a run that was stopped goes on"
+    )
     no_trim: bool = setting(False, "keep the full shape; the plan lies beside it")
     no_bench: bool = setting(False, "do not time the trimmed model at the end")
     method_config: Mapping[str, Any] = field(default_factory=dict)
@@ -128,7 +131,8 @@ class RunSettings(TaskSettings):
 
     def to_mapping(self) -> dict[str, Any]:
         """The settings of ours that were given, with whole paths."""
-        names = [name for name in RUN_SETTINGS if name not in SPEED_SETTINGS]  # those are in method_config
+        # those about speed are in method_config; what repeats a run does not take its place
+        names = [name for name in RUN_SETTINGS if name not in (*SPEED_SETTINGS, "overwrite_output_dir")]
         own = {name: value for name in names if given(value := getattr(self, name)) and value != ""}
         for name in own.keys() & set(PLACES):
             own[name] = str(Path(own[name]).resolve()) if Path(own[name]).exists() else own[name]

@@ -44,7 +44,7 @@ def obtain_table(model: Any, target: Target, *, progress: bool = True) -> Table:
     table = measured_table(model, target, progress=progress)
     try:
         table.save(file)
-    except OSError as error:
+    except (OSError, AttentrimError) as error:
         warnings.warn(f"The latency table cannot be kept for the next time: {error}", stacklevel=2)
     return table
 

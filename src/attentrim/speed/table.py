@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..atomic import write_text
 from ..bench.settings import BACKENDS, DEVICES, DTYPES
 from ..errors import AttentrimError
 from ..plan import Plan
@@ -117,9 +117,7 @@ class Table:
     def save(self, path: str | Path) -> None:
         place = Path(path)
         place.parent.mkdir(parents=True, exist_ok=True)
-        scratch = place.with_name(f".{place.name}.{os.getpid()}.tmp")  # other processes may keep the same table
-        scratch.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
-        scratch.replace(place)
+        write_text(place, json.dumps(self.to_dict(), indent=1) + "\n")  # other processes may keep the same table
 
     @classmethod
     def load(cls, path: str | Path) -> Table:

@@ -1,0 +1,79 @@
+"""The directory of a run: one process at a time, and no run in the place of another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import AttentrimError
+from ..resuming import last_complete
+from .reader import ATTENTION, BENCH, CONFIG, HISTORY, METRICS, PLAN, is_run
+
+LOCK = ".attentrim.lock"
+OF_A_RUN = (
+    *(METRICS, PLAN, BENCH, ATTENTION, HISTORY, CONFIG, "report.html", "config.json"),
+    *("model*.safetensors", "model.safetensors.index.json", "checkpoint-*", "speedup-*", "dense"),
+)
+"""What a run leaves in its directory, but for its card, which is brought up to date."""
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Nobody else writes there meanwhile. Of several processes of one run, the first holds the lock.
+
+    The system lets go of it when a process dies, however it does.
+    """
+    from filelock import FileLock, Timeout
+
+    if int(os.environ.get("RANK", "0")):
+        yield
+        return
+    lock = FileLock(directory / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise AttentrimError(f"{directory} is in use: another attentrim is writing there.") from None
+    except OSError as error:
+        raise AttentrimError(f"Cannot write to {directory}: {error.strerror}.") from error
+    try:
+        yield
+    finally:
+        (directory / LOCK).unlink(missing_ok=True)
+        lock.release()
+
+
+def checkpoint_to_resume(directory: Path, wanted: str | None, overwrite: bool) -> str | None:
+    """Where a run goes on: from a checkpoint that it is told, or from its own last one; None: it starts anew.
+
+    A finished run stays unless told otherwise.
+    """
+    if overwrite:
+        if wanted:
+            raise AttentrimError("--overwrite_output_dir starts anew, --resume_from_checkpoint goes on: give one.")
+        return None
+    if wanted and wanted.lower() not in ("true", "false"):
+        return wanted
+    found = last_complete(directory)
+    if wanted and wanted.lower() == "true":
+        if found is None:
+            raise AttentrimError(f"There is nothing to go on from: {directory} holds no checkpoint that is whole.")
+        return found
+    if not is_run(directory) and list(directory.glob("model*.safetensors")):
+        raise AttentrimError(
+            f"{directory} holds a model: choose another --output_dir, or replace it (--overwrite_output_dir)."
+        )
+    if (directory / METRICS).is_file():
+        raise AttentrimError(
+            f"{directory} holds a finished run: choose another --output_dir, or replace it (--overwrite_output_dir)."
+        )
+    return None if wanted else found
+
+
+def clear_run(directory: Path) -> None:
+    """Take away what a run left that is not gone on with."""
+    for pattern in OF_A_RUN:
+        for path in directory.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -1,0 +1,300 @@
+"""Runs that cannot be lost or mixed up: fingerprints, half-written checkpoints, kills, signals, locks, full disks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import killed
+import pytest
+import training as tr
+from commands import fails, run_json
+
+from attentrim import AttendOut, AutoAttention, Distillation, Fisher
+from attentrim.errors import AttentrimError, TrainingError
+from attentrim.resuming import last_complete
+from attentrim.runs.occupied import locked
+
+METHODS = {
+    "autoattention": lambda: AutoAttention(target_sparsity=0.5),
+    "fisher": lambda: Fisher(speedup=1.5, cost="flops", dense_share=0.0, speed_length=8, width_step=4),
+    "attendout": lambda: AttendOut(preset="v2", window=4),
+}
+SAVES = {"save_strategy": "steps", "save_steps": 5, "save_total_limit": 2}
+
+
+def trainer_in(directory, name="autoattention", **more):
+    return tr.trainer(directory, METHODS[name](), **{**SAVES, **more})
+
+
+def content(directory):
+    """Every file with its hash, but for the times at which they were made."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+# Other runs
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seed": 7}, "seed was 42, is 7"),
+        ({"learning_rate": 1e-4}, "learning_rate was 0.001, is 0.0001"),
+        ({"max_steps": 30}, "max_steps was 20, is 30"),
+        ({"per_device_train_batch_size": 8}, "per_device_train_batch_size was 16, is 8"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path, change, said):
+    trainer_in(tmp_path).train()
+    with pytest.raises(TrainingError, match=f"of another run .{said}"):
+        trainer_in(tmp_path, **change).train(resume_from_checkpoint=True)
+
+
+def test_another_method_setting_model_teacher_or_data_is_refused(tmp_path):
+    trainer_in(tmp_path).train()
+    sparser = tr.trainer(tmp_path, AutoAttention(target_sparsity=0.25), **SAVES)
+    with pytest.raises(TrainingError, match=r"method_config target_sparsity was 0\.5, is 0\.25"):
+        sparser.train(resume_from_checkpoint=True)
+    wider = tr.trainer(tmp_path, METHODS["autoattention"](), tr.classifier(intermediate_size=48), **SAVES)
+    with pytest.raises(TrainingError, match="another model"):
+        wider.train(resume_from_checkpoint=True)
+    taught = tr.trainer(tmp_path, METHODS["autoattention"](), distillation=Distillation(logits=1.0),
+                        teacher=tr.classifier(1), **SAVES)  # fmt: skip
+    with pytest.raises(TrainingError, match=r"distill_logits was null, is 1\.0"):
+        taught.train(resume_from_checkpoint=True)
+    other = trainer_in(tmp_path)
+    other.train_dataset = tr.examples(64, seed=5)
+    with pytest.raises(TrainingError, match="other training data"):
+        other.train(resume_from_checkpoint=True)
+
+
+def test_what_does_not_change_a_run_may_change(tmp_path):
+    trainer_in(tmp_path).train()
+    shutil.rmtree(tmp_path / "checkpoint-20")
+    again = trainer_in(tmp_path, logging_steps=1, save_total_limit=5, eval_strategy="steps", eval_steps=5)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 20
+
+
+# Checkpoints that are not whole
+
+
+@pytest.mark.parametrize("damage", ["no state", "half a state", "another step's state"])
+def test_a_checkpoint_that_is_not_whole_is_passed_by(tmp_path, damage):
+    whole = trainer_in(tmp_path)
+    whole.train()
+    state = tmp_path / "checkpoint-20" / "trainer_state.json"
+    text = state.read_text()
+    state.unlink()
+    if damage != "no state":
+        state.write_text(
+            text[: len(text) // 2] if damage == "half a state" else text.replace('step": 20', 'step": 15')
+        )
+    assert last_complete(tmp_path) == str(tmp_path / "checkpoint-15")
+    again = trainer_in(tmp_path)
+    again.train(resume_from_checkpoint=True)
+    assert tr.same(tr.weights(whole.model), tr.weights(again.model))
+
+
+@pytest.mark.parametrize(
+    ("part", "named"),
+    [
+        ("optimizer.pt", "optimizer"),
+        ("scheduler.pt", "scheduler"),
+        ("rng_state.pth", "rng_state"),
+        ("model.safetensors", "safetensors"),
+    ],
+)
+def test_a_checkpoint_without_a_part_is_refused(tmp_path, part, named):
+    trainer_in(tmp_path).train()
+    (tmp_path / "checkpoint-20" / part).unlink()
+    with pytest.raises(TrainingError, match=f"it lacks .*{named}"):
+        trainer_in(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-20"))
+
+
+def test_nothing_to_go_on_from(tmp_path):
+    with pytest.raises(TrainingError, match="nothing to go on from"):
+        trainer_in(tmp_path).train(resume_from_checkpoint=True)
+    with pytest.raises(TrainingError, match="no such directory"):
+        trainer_in(tmp_path).train(resume_from_checkpoint=str(tmp_path / "nowhere"))
+
+
+def train_until_killed(directory, name, write):
+    killed.die_at_write(write)
+    made = trainer_in(directory, name)
+    made.train(resume_from_checkpoint=last_complete(directory))
+    os._exit(0)
+
+
+WRITES = 40
+"""Of four checkpoints, at least."""
+KILLS = int(os.environ.get("ATTENTRIM_KILLS", "4"))
+"""For each method, spread over the writes of all checkpoints."""
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_runs_that_are_killed_while_they_save_go_on_to_the_same_end(tmp_path, name):
+    whole = trainer_in(tmp_path / "whole", name)
+    whole.train()
+    for number in range(KILLS):
+        directory = tmp_path / f"killed-{number}"
+        write = 1 + number * WRITES // KILLS
+        assert killed.in_process(train_until_killed, directory, name, write) == killed.KILLED
+        again = trainer_in(directory, name)
+        again.train(resume_from_checkpoint=last_complete(directory))
+        assert tr.same(tr.weights(whole.model), tr.weights(again.model)), f"killed at write {write}"
+        assert again.plan() == whole.plan()
+
+
+def test_an_evaluation_that_ends_an_epoch_is_made_up_for(tmp_path):
+    """The checkpoint of an epoch's last step is saved before the epoch is evaluated."""
+    settings = {"save_steps": 4, "save_total_limit": 9, "eval_strategy": "epoch"}
+    model = {"hidden_dropout_prob": 0.1}
+    whole = tr.trainer(tmp_path, METHODS["autoattention"](), tr.classifier(**model), **{**SAVES, **settings})
+    whole.train()
+    again = tr.trainer(tmp_path, METHODS["autoattention"](), tr.classifier(**model), **{**SAVES, **settings})
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert tr.same(tr.weights(whole.model), tr.weights(again.model))
+
+    def logged(trainer):
+        lines = [{name: value for name, value in line.items() if "runtime" not in name and "per_second" not in name}
+                 for line in trainer.state.log_history if "eval_accuracy" in line]  # fmt: skip
+        return sorted(json.dumps(line, sort_keys=True) for line in lines)
+
+    assert len(logged(whole)) == 5
+    assert logged(again) == logged(whole)
+
+
+# Directories of finished runs
+
+
+def words(home, directory, *more):
+    data = ("train", "--model", home / "tiny", "--task", "cola", "--data_dir", home / "data")
+    few = ("--num_train_epochs", 2, "--per_device_train_batch_size", 16, "--learning_rate", "1e-3", "--use_cpu")
+    return (*data, *few, "--no_bench", "--output_dir", directory, *more)
+
+
+def test_a_finished_run_stays_unless_it_is_to_be_replaced(home, tmp_path, capsys):
+    directory = tmp_path / "run"
+    run_json(capsys, *words(home, directory))
+    (directory / "report.html").write_text("of the first run")
+    before = content(directory)
+    assert "holds a finished run" in fails(capsys, *words(home, directory, "--seed", 1))
+    assert "seed was 42, is 1" in fails(
+        capsys, *words(home, directory, "--seed", 1, "--resume_from_checkpoint", "true")
+    )
+    assert content(directory) == before
+    # what fails on the way, with leave to replace the run, has not touched it
+    wrong = ("--overwrite_output_dir", "--data_dir", tmp_path / "nowhere")
+    fails(capsys, *words(home, directory, *wrong))
+    assert content(directory) == before
+    result = run_json(capsys, *words(home, directory, "--seed", 1, "--overwrite_output_dir"))
+    assert result["seed"] == 1
+    assert not (directory / "report.html").exists()
+
+
+def test_a_model_that_is_no_run_is_not_replaced_either(home, tmp_path, capsys):
+    shutil.copytree(home / "tiny", tmp_path / "model")
+    assert "holds a model" in fails(capsys, *words(home, tmp_path / "model"))
+
+
+def test_the_same_command_goes_on(home, tmp_path, capsys):
+    whole = run_json(capsys, *words(home, tmp_path / "whole", "--save_total_limit", 5))
+    run_json(capsys, *words(home, tmp_path / "run", "--save_total_limit", 5))
+    (tmp_path / "run" / "metrics.json").unlink()
+    last = last_complete(tmp_path / "run")
+    shutil.rmtree(last)
+    assert "seed was 42, is 3" in fails(capsys, *words(home, tmp_path / "run", "--seed", 3))
+    assert "give one" in fails(
+        capsys, *words(home, tmp_path / "run", "--overwrite_output_dir", "--resume_from_checkpoint", "true")
+    )
+    again = run_json(capsys, *words(home, tmp_path / "run", "--save_total_limit", 5))
+    assert again["value"] == whole["value"]
+    kept = content(tmp_path / "run")
+    assert kept["model.safetensors"] == content(tmp_path / "whole")["model.safetensors"]
+
+
+# Signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_told_to_stop_saves_and_says_how_to_go_on(home, tmp_path, number):
+    directory = tmp_path / "run"
+    command = [str(word) for word in words(home, directory, "--logging_steps", 1, "--num_train_epochs", 40)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "attentrim", *command], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    history = directory / "history.jsonl"
+    until = time.monotonic() + 120
+    while time.monotonic() < until and (not history.is_file() or history.read_text().count("\n") < 5):
+        time.sleep(0.1)
+    process.send_signal(number)
+    printed = "".join(process.communicate(timeout=120))
+    assert process.returncode == 128 + number, printed
+    assert "to go on: attentrim train" in printed
+    assert last_complete(directory) is not None
+    assert not (directory / "metrics.json").exists()
+    assert json.loads(history.read_text().splitlines()[-1])["step"] < 300
+
+
+# One at a time
+
+
+def hold(directory, seconds):
+    with locked(directory):
+        (directory / "held").touch()
+        time.sleep(seconds)
+
+
+def test_two_processes_cannot_write_to_one_directory(home, tmp_path, capsys):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    process = killed.CONTEXT.Process(target=hold, args=(directory, 60))
+    process.start()
+    while not (directory / "held").exists():
+        time.sleep(0.05)
+    assert "is in use" in fails(capsys, *words(home, directory))
+    comparison = ("compare", "--methods", "hisp", "--seeds", 1, *words(home, directory)[1:])
+    assert "is in use" in fails(capsys, *[word for word in comparison if word != "--no_bench"])
+    process.kill()
+    process.join()
+    with locked(directory):
+        pass  # the lock died with the process that held it
+    assert not (directory / ".attentrim.lock").exists()
+
+
+# Disks
+
+
+def train_on_a_small_disk(directory, size, said):
+    """Files beyond a size cannot be written: what torch and safetensors say then is what they say of a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    made = trainer_in(directory)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    try:
+        made.train()
+    except AttentrimError as error:
+        said.write_text(str(error))
+        os._exit(3)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("size", [20_000, 60_000, 100_000])
+def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path, size):
+    said = tmp_path / "said"
+    assert killed.in_process(train_on_a_small_disk, tmp_path / "run", size, said) == 3
+    line = said.read_text()
+    assert "\n" not in line
+    assert "Cannot write" in line
+    assert "checkpoint-5" in line
+    assert "No checkpoint was saved yet" in line
+    assert last_complete(tmp_path / "run") is None
+    assert not (tmp_path / "run" / "checkpoint-5").exists()
