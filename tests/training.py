@@ -74,6 +74,45 @@ def trainer(directory: Any, method: Any, model: Any = None, cls: Any = None, **m
     return made
 
 
+def trained(directory: Any, method: Any, **more: Any) -> dict[str, Any]:
+    """What 12 steps leave: plan, losses, gates or generator, weights; as JSON can hold it."""
+    model = classifier()
+    zoo.liven(model)  # else gates hardly have gradients
+    made = trainer(directory, method, model, max_steps=12, logging_steps=1, **more)
+    session = made.session
+    if hasattr(session, "masks"):
+        _draw_alike(session)
+    made.train()
+    gates = [getattr(session, name, None) for name in ("parameters", "scores", "judged")]
+    networks = session.networks.parameters() if hasattr(session, "networks") else ()
+    return {
+        "plan": {key: value for key, value in made.plan().to_dict().items() if key != "made_by"},
+        "processes": made.args.world_size,
+        "losses": [line["loss"] for line in made.state.log_history if "loss" in line],
+        "gates": [part.tolist() for part in gates if torch.is_tensor(part)],
+        "generator": [float(parameter.detach().double().abs().sum()) for parameter in networks],
+        "weights": [float(parameter.detach().double().abs().sum()) for parameter in made.model.parameters()],
+    }
+
+
+def _draw_alike(session: Any) -> None:
+    """Random numbers that every batch has in common: else those of a process are its own."""
+
+    def sample(draw: Any, logits: torch.Tensor) -> torch.Tensor:
+        noise = torch.rand(logits.shape, generator=torch.Generator().manual_seed(0))
+        return noise < torch.sigmoid(logits)
+
+    session.masks.sample = sample
+    if session.held_out is not None:
+        held_out, draw = session.held_out, session.held_out.draw
+
+        def draw_again(count: int) -> Any:
+            held_out.random.manual_seed(0)
+            return draw(count)
+
+        held_out.draw = draw_again
+
+
 def weights(model: Any) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 

@@ -21,6 +21,7 @@ from .errors import MethodError, TrainingError
 from .methods import METHODS, Method
 from .methods.base import DataNeeds, distillation_for
 from .methods.callback import MethodCallback
+from .methods.processes import average
 from .methods.session import Session
 from .modes import evaluating
 from .plan import Plan
@@ -160,20 +161,23 @@ class Trainer(transformers.Trainer):
         return (loss, outputs) if return_outputs else loss
 
     def _check_normalisation(self, model: nn.Module, inputs: dict[str, Any], items: Any) -> None:
-        """See once whether the model's loss heeds the number of items, where gradients are accumulated.
+        """See once whether the model's loss heeds the number of items, where a step has more than one batch.
 
-        Many models take the number and ignore it; a Trainer that believed them would add up batch means rather than
-        average them, and gates learn by the size of their gradients.
+        Many models take the number and ignore it; a Trainer that believed them would add up the means of accumulated
+        batches, and of processes, rather than average them, and gates learn by the size of their gradients.
         """
         if self._normalisation_checked or items is None or not self.model_accepts_loss_kwargs or not model.training:
             return
         self._normalisation_checked = True
-        if self.args.gradient_accumulation_steps == 1 or self.compute_loss_func or self.label_smoother:
+        batches = self.args.gradient_accumulation_steps * self.args.world_size * max(1, self.args.n_gpu)
+        if batches == 1 or self.compute_loss_func or self.label_smoother:
             return
         with evaluating(model), torch.no_grad():
             outputs = [model(**inputs, num_items_in_batch=count) for count in (items, 2 * items)]
-        once, twice = (float(output["loss"] if isinstance(output, dict) else output[0]) for output in outputs)
-        self.model_accepts_loss_kwargs = once != twice
+        losses = [output["loss"] if isinstance(output, dict) else output[0] for output in outputs]
+        once, twice = (loss.detach().float().mean() for loss in losses)
+        # a batch without labels shows no difference: what any process sees holds for all
+        self.model_accepts_loss_kwargs = bool(average((once != twice).float()) > 0)
 
     def clip(self) -> None:
         """Clip the gradients as they are, as the training loop does before each step."""

@@ -21,20 +21,24 @@ def rank() -> int:
     return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
 
 
+def processes() -> int:
+    """How many train together."""
+    distributed = torch.distributed
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
+
+
 def average(tensor: torch.Tensor) -> torch.Tensor:
     """The mean over processes, in place; each process saw its own batches."""
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        distributed.all_reduce(tensor)
-        tensor /= distributed.get_world_size()
+    if processes() > 1:
+        torch.distributed.all_reduce(tensor)
+        tensor /= processes()
     return tensor
 
 
 def from_first(make: Callable[[], Value]) -> Value:
     """What the first process makes, for all: the others must not measure something else."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+    if processes() == 1:
         return make()
     found: list[Any] = [make() if rank() == 0 else None]
-    distributed.broadcast_object_list(found, src=0)
+    torch.distributed.broadcast_object_list(found, src=0)
     return found[0]  # type: ignore[no-any-return]

@@ -132,10 +132,10 @@ class AttendOutSession(ProgressiveSession):
         if draw is not None:
             self.records.note_draw(draw)
         if self.game.defender is not None and rewards is not None:
-            self._restart(self.game.defender, float(average(rewards.sum())), optimizer)
+            self._restart(self.game.defender, float(rewards.sum()), optimizer)
 
     def _rewards(self, window: Sequence[Step]) -> Tensor | None:
-        """r_t for each step of the window, [steps]; None where nobody is trained beside the attacker."""
+        """r_t for each step of the window, over all processes, [steps]; None where there is no defender."""
         method, defender = self.method, self.game.defender
         if defender is None:
             return None
@@ -144,7 +144,7 @@ class AttendOutSession(ProgressiveSession):
         else:
             assert self.held_out is not None
             batches = [self.held_out.draw(len(window) * method.reward_samples)]
-        rewards = step_rewards(self.model, defender, batches, len(window), method.reward)
+        rewards = average(step_rewards(self.model, defender, batches, len(window), method.reward))
         if not rewards.isfinite().all():
             raise TrainingError(
                 f"The rewards of step {self.steps_done} are not finite: the loss turned NaN or infinite."

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...modes import evaluating
 from ..learned import LearnedGates
-from ..processes import average
+from ..processes import average, processes, rank
 
 if TYPE_CHECKING:
     from . import L0
@@ -53,7 +53,8 @@ class L0Session(LearnedGates):
         return (chance_open(logits) > chance_closed(logits)).float()
 
     def sample(self) -> Tensor:
-        noise = torch.rand(self.count, generator=self.generator).clamp_(1e-6, 1 - 1e-6)
+        # drawn for all processes, so that each has gates of its own, and their random numbers stay in step
+        noise = torch.rand(processes(), self.count, generator=self.generator)[rank()].clamp_(1e-6, 1 - 1e-6)
         return hard_concrete(self.parameters, noise.to(self.device, non_blocking=True))
 
     def training_gates(self) -> Tensor:
