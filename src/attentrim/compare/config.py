@@ -57,9 +57,9 @@ def make_experiment(
             raise AttentrimError(
                 "--method_config, --target_sparsity and --speedup go with --methods; a config has its own."
             )
-        for key in ("runs", "sweep"):
-            if not isinstance(own.get(key) or {}, dict):
-                raise AttentrimError(f"{key} in the config must be a mapping. Got {own[key]!r}.")
+        for key, value in {**own, "method_config": common.get("method_config")}.items():
+            if key in ("runs", "sweep", "method_config") and not isinstance(value or {}, dict):
+                raise AttentrimError(f"{key} in the config must be a mapping. Got {value!r}.")
         entries = entries_of_config(own.get("runs") or {}, common)
         if own.get("sweep"):
             entries += entries_of_sweep(own["sweep"], common, [*RUN_SETTINGS, *training_names()])

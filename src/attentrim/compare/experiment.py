@@ -110,9 +110,10 @@ def entries_of_config(runs: Mapping[str, Any], common: Mapping[str, Any]) -> lis
     """Entries as a config file names them, each a mapping of overrides."""
     entries = []
     for name, overrides in runs.items():
-        if not isinstance(overrides, Mapping):
+        own = {**common, **overrides} if isinstance(overrides, Mapping) else {}
+        if not own or not isinstance(own.get("method_config") or {}, Mapping):
             raise AttentrimError(f"runs: {name!r} must be a mapping of settings, such as 'method: hisp'.")
-        entries.append(_checked(Entry(str(name), {**common, **overrides})))
+        entries.append(_checked(Entry(str(name), own)))
     return entries
 
 
