@@ -11,7 +11,7 @@ import attentrim
 
 GRAPH = graph_of(Path(attentrim.__file__).parent)
 LAYERS = (
-    "version errors atomic plugins registry options machine modes masks indices projections shapes",
+    "version errors atomic guarded plugins registry options machine modes masks indices projections shapes",
     "tasks",
     "attention routed",
     "architectures",
@@ -43,7 +43,7 @@ LAYERS = (
 and from those above it."""
 KNOW_NO_METHOD = "surgery checkpoint control structures bench speed plots report card"
 METHODS = "methods trainer"
-KNOW_LITTLE = {"tasks": "errors plugins registry", "runs.reader": "errors plan"}
+KNOW_LITTLE = {"tasks": "errors plugins registry", "runs.reader": "errors guarded plan"}
 
 
 def listed(lines: list[str]) -> str:

@@ -192,7 +192,7 @@ def test_latency_and_flops(run, ax):
         (lambda run: plots.training_curve(run, "reward"), "no reward"),
         (lambda run: plots.latency_and_flops({}), "no pair of timed models"),
         (lambda run: plots.sweep(results(), "penalty"), "two or more values of penalty"),
-        (lambda run: plots.metric_against_sparsity(run / "nothing.json"), "not the result of a comparison"),
+        (lambda run: plots.metric_against_sparsity(run / "nothing.json"), "Cannot read the results"),
         (lambda run: plots.head_map_over_training(run, steps=[-1]), "no gates at steps"),
         (lambda run: plots.kept_by_seeds([]), "no plans"),
         (lambda run: plots.kept_by_seeds([plan_of(2), plan_of(3)]), "different shapes"),

@@ -5,9 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 2000
+"""Characters of a message: what it quotes may be as long as the file that it is from."""
+
 
 class AttentrimError(ValueError):
     """Base of every error that is the caller's to mend. The command line prints it as one line."""
+
+    def __init__(self, message: object = "") -> None:
+        text = str(message)
+        super().__init__(text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}")
 
 
 class UnsupportedModelError(AttentrimError):

@@ -57,15 +57,21 @@ def from_text(text: str, limit: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+def is_index(text: str) -> bool:
+    """Whether a text is a number that can be one of a place."""
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
 def _from_mask(text: str, limit: int) -> tuple[int, ...]:
     try:
         bits = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise PlanError(f"{_short(text)!r} is no base64 bit mask") from None
-    found = tuple(8 * place + bit for place, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1)
-    if found and found[-1] >= limit:
-        raise PlanError(f"a bit mask names {found[-1]}, and there are {limit} only")
-    return found
+    bits = bits.rstrip(b"\0")
+    last = 8 * len(bits) - 9 + bits[-1].bit_length() if bits else -1
+    if last >= limit:
+        raise PlanError(f"a bit mask names {last}, and there are {limit} only")
+    return tuple(8 * place + bit for place, byte in enumerate(bits) for bit in range(8) if byte >> bit & 1)
 
 
 def _short(text: str) -> str:

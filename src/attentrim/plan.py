@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import operator
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 from .atomic import write_text
 from .errors import PlanError
-from .plan_files import parse_json, read_plan, write_plan
+from .plan_files import read_file, read_plan, write_plan
 from .sites import unwrap
 from .structures import STRUCTURES, Left, Removed, Shapes, Structure, kinds, places_of
 
@@ -250,7 +251,7 @@ class Plan:
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
-        return cls.from_dict(parse_json(path), source=str(path))
+        return cls.from_dict(read_file(path), source=str(path))
 
 
 def shapes_of(model: Any) -> Shapes:
@@ -267,8 +268,8 @@ def _as_mapping(kind: Structure, units: Any) -> dict[int, tuple[int, ...]]:
     except (TypeError, AttributeError):
         wanted = f"a mapping from {kind.places} to {kind.name}" if kind.within else f"a list of {kind.places}"
         raise PlanError(f"{kind.name!r} is given as {wanted}. Got {units!r} instead.") from None
-    for place in places:
-        if places.count(place) > 1:
+    for place, count in Counter(map(str, places)).items():
+        if count > 1:
             raise PlanError(f"The plan names {kind.place} {place} twice under {kind.name!r}: {list(places)}.")
     return dict.fromkeys(places, ())
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .errors import PlanError
-from .indices import from_text, to_text
+from .errors import AttentrimError, PlanError
+from .guarded import check_data, parse_json, read_text
+from .indices import from_text, is_index, to_text
 from .structures import STRUCTURES, Removed, Shapes, Structure, kinds
 
 FORMAT = "attentrim-plan"
 VERSION = 2
+MOST_PLACES = 2**12
+"""Of one sort, more than any model has: a file that claims more is damaged."""
 FIRST_KINDS = ("heads", "uniform")
 """The kinds of version 1, which had a field each, and whose places were called sites."""
 
@@ -40,6 +42,10 @@ def read_plan(data: Any, source: str, plan: Any) -> Any:
     """A plan (an object of the class `plan`) from the data of a file; `source` names the file in complaints."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise PlanError(f'{source} is not an attentrim plan (no "format": "{FORMAT}").')
+    try:
+        check_data(data)  # a plan in a config was not read by us
+    except AttentrimError as error:
+        raise PlanError(f"{source} is damaged: {error}.") from error
     version = data.get("version")
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         raise PlanError(f"{source} has no valid version. Got {version!r}.")
@@ -58,7 +64,7 @@ def read_plan(data: Any, source: str, plan: Any) -> Any:
 
 def _version_1(data: Mapping[str, Any]) -> tuple[Shapes, dict[str, Removed]]:
     within, whole = (STRUCTURES[name] for name in FIRST_KINDS)
-    sites = tuple(within.shape.from_dict(entry) for entry in data["sites"])
+    sites = _shapes(within, data["sites"])
     removed: dict[str, Removed] = {
         within.name: {_index(site): tuple(units) for site, units in data[within.name].items()},
         whole.name: _once(dict.fromkeys(data[whole.name], ()), data[whole.name]),
@@ -69,7 +75,7 @@ def _version_1(data: Mapping[str, Any]) -> tuple[Shapes, dict[str, Removed]]:
 def _version_2(data: Mapping[str, Any]) -> tuple[Shapes, dict[str, Removed]]:
     by_places = {kind.places: kind for kind in kinds()}
     shapes = {
-        places: tuple(by_places[places].shape.from_dict(entry) for entry in found)
+        places: _shapes(by_places[places], found)
         for places, found in data["places"].items()
         if _known(places, by_places, "places")
     }
@@ -79,6 +85,17 @@ def _version_2(data: Mapping[str, Any]) -> tuple[Shapes, dict[str, Removed]]:
         if _known(name, STRUCTURES, "kind of structure")
     }
     return shapes, removed
+
+
+def _shapes(kind: Structure, entries: list[Any]) -> tuple[Any, ...]:
+    """The places of a model; raises where there are more, or more units in them, than any model has."""
+    if len(entries) > MOST_PLACES:
+        raise PlanError(f"it claims {len(entries)} {kind.places}, more than any model has")
+    found = tuple(kind.shape.from_dict(entry) for entry in entries)
+    for other in kinds():
+        if other.places == kind.places and sum(map(other.units, found)) > other.most_units:
+            raise PlanError(f"it claims more than {other.most_units} {other.name}, more than any model has")
+    return found
 
 
 def _known(name: str, names: Any, what: str) -> bool:
@@ -101,7 +118,7 @@ def _read(kind: Structure, written: Any, shapes: Shapes) -> Removed:
 
 
 def _index(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or str(int(text)) != text:
+    if not is_index(text) or str(int(text)) != text:
         raise PlanError(f"a place is named by a whole number, not by {text[:40]!r}")
     return int(text)
 
@@ -112,23 +129,11 @@ def _once(found: dict[int, tuple[int, ...]], given: list[int]) -> dict[int, tupl
     return found
 
 
-def parse_json(path: str | Path) -> Any:
+def read_file(path: str | Path) -> Any:
     """The data of a plan file; one clear line for whatever is wrong with the file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return parse_json(read_text(path), unique=True)
     except OSError as error:
         raise PlanError(f"Cannot read the plan {path}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise PlanError(f"{path} is not a text file.") from error
-    try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise PlanError(f"{path} is not valid JSON: {error}.") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """JSON lets a key stand twice and keeps the last; a plan says what it means once."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+    except AttentrimError as error:
+        raise PlanError(f"Cannot read the plan {path}: {error}.") from error

@@ -43,6 +43,8 @@ class Registry(Generic[Entry]):
         self._entries[name] = entry
 
     def __getitem__(self, name: str) -> Entry:
+        if not isinstance(name, str):  # a file can have anything where a name belongs
+            raise AttentrimError(unknown_name(self.kind, name, self.names()))
         if name in self._entries:
             return self._entries[name]
         self._load(name)
@@ -54,7 +56,7 @@ class Registry(Generic[Entry]):
 
     def __contains__(self, name: object) -> bool:
         """Whether the name is known. Looking it up can still fail if it is a plug-in's."""
-        return name in self._entries or name in self.names()
+        return isinstance(name, str) and (name in self._entries or name in self.names())
 
     def __iter__(self) -> Iterator[str]:
         """The names of all that can be used, plug-ins included, in order; a warning for each plug-in that cannot."""

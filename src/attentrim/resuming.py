@@ -41,7 +41,7 @@ def steps_in(checkpoint: Path) -> int | None:
     named = CHECKPOINT.match(checkpoint.name)
     try:
         step = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["global_step"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return step if isinstance(step, int) and (named is None or int(named[1]) == step) else None
 
@@ -107,7 +107,7 @@ def check_same_run(checkpoint: str | Path, now: Mapping[str, Any]) -> None:
     try:
         then = json.loads(file.read_text(encoding="utf-8"))
         names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         raise TrainingError(f"Cannot go on from {checkpoint}: {FINGERPRINT_FILE} is damaged.") from None
     if names:
         other = "; ".join(_difference(name, then.get(name), now.get(name)) for name in names[:3])

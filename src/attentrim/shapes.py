@@ -10,6 +10,7 @@ from .errors import PlanError
 
 MOST_UNITS = 2**22
 """More units than any place has: a file that claims more is damaged."""
+LONGEST_PATH = 1000
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Shape:
 
     def check(self) -> None:
         """Raise if there can be no such place."""
-        if not isinstance(self.path, str):
+        if not isinstance(self.path, str) or len(self.path) > LONGEST_PATH:
             raise PlanError(f"a place is named by its path. Got {self.path!r}")
 
 

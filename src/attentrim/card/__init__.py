@@ -115,7 +115,7 @@ def _base_card(base: str | None) -> Mapping[str, Any]:
 
 def _describe(page: Page, model: Any) -> None:
     tags = page.fields.get("tags") or []
-    tags = [tags] if isinstance(tags, str) else list(tags)
+    tags = tags if isinstance(tags, list) else [tags]
     page.set("tags", tags if TAG in tags else [*tags, TAG])
     page.fill("library_name", "transformers")
     kind = next((kind for suffix, kind in PIPELINES.items() if type(model).__name__.endswith(suffix)), None)
@@ -129,7 +129,8 @@ def _index(page: Page, run: Recorded) -> None:
     if index is not None and not (isinstance(index, list) and index and isinstance(index[0], dict)):
         return
     entry = dict(index[0]) if index else {"name": run.path.resolve().name}
-    others = [result for result in entry.get("results") or [] if not _is_ours(result)]
+    known = entry.get("results")
+    others = [result for result in known if not _is_ours(result)] if isinstance(known, list) else []
     ours = {
         "task": {"type": page.fields.get("pipeline_tag") or "text-classification"},
         "dataset": {"name": run.task, "type": run.task, "split": "validation"},
@@ -147,8 +148,12 @@ def _index(page: Page, run: Recorded) -> None:
 
 
 def _is_ours(result: Any) -> bool:
-    metrics: Any = (result.get("metrics") or []) if isinstance(result, dict) else []
-    return bool(metrics) and all(str(metric.get("name", "")).endswith(MEASURED) for metric in metrics)
+    metrics: Any = result.get("metrics") if isinstance(result, dict) else None
+    return (
+        isinstance(metrics, list)
+        and bool(metrics)
+        and all(isinstance(metric, dict) and str(metric.get("name", "")).endswith(MEASURED) for metric in metrics)
+    )
 
 
 def cards_when_saving(modeling: Any) -> None:

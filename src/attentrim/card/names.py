@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+from ..errors import AttentrimError
+from ..guarded import read_json, read_text
 from ..runs.reader import CARD, METRICS
 
 LONGEST_NAME = 60
@@ -22,8 +23,8 @@ def known_as(base: str) -> str:
     if isinstance(told, str):
         return told
     try:
-        heading = re.search(r"^# +(\S.*)$", (directory / CARD).read_text(encoding="utf-8"), re.MULTILINE)
-    except (OSError, ValueError):
+        heading = re.search(r"^# +(\S.*)$", read_text(directory / CARD), re.MULTILINE)
+    except (OSError, AttentrimError):
         return name
     return heading[1].strip() if heading and len(heading[1]) <= LONGEST_NAME else name
 
@@ -36,7 +37,7 @@ def trained_with(base: str) -> str | None:
 
 def _metrics(directory: Path) -> dict[str, Any]:
     try:
-        data = json.loads((directory / METRICS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = read_json(directory / METRICS, "the result")
+    except AttentrimError:
         return {}
     return data if isinstance(data, dict) else {}

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..atomic import write_text
 from ..errors import AttentrimError
+from ..guarded import MOST_YAML_BYTES, parse_yaml, read_text
 
 HEADER = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
@@ -24,11 +25,9 @@ class Page:
         found = HEADER.match(text)
         if found is None:
             return
-        import yaml
-
         try:
-            fields = yaml.safe_load(found[1])
-        except yaml.YAMLError as error:
+            fields = parse_yaml(found[1])
+        except AttentrimError as error:
             raise AttentrimError("its header is no valid YAML") from error
         if fields is None or isinstance(fields, dict):  # a line across the page is a header's mark, too
             self.header, self.body, self.fields = found[1], text[found.end() :], fields or {}
@@ -36,14 +35,14 @@ class Page:
     @classmethod
     def read(cls, path: Path) -> Page:
         try:
-            return cls(path.read_bytes().decode("utf-8").replace("\r\n", "\n"))
-        except UnicodeDecodeError:
-            raise AttentrimError(f"{path} is not written in UTF-8.") from None
+            return cls(read_text(path, MOST_YAML_BYTES))
         except AttentrimError as error:
             raise AttentrimError(f"{path} cannot be brought up to date: {error}.") from error
 
     def write(self, path: Path) -> None:
         """With the line ends that the file had."""
+        if path.is_symlink():
+            raise AttentrimError(f"{path} is a symbolic link: what it leads to is not overwritten.")
         windows = path.is_file() and b"\r\n" in path.read_bytes()
         write_text(path, str(self).replace("\n", "\r\n") if windows else str(self))
 

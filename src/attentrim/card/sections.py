@@ -146,12 +146,12 @@ def speed(bench: Mapping[str, Any]) -> str | None:
     ]
     if not cells:
         return None
-    machine = bench["machine"]
+    machine = bench.get("machine") or {}
     place = ", ".join(dict.fromkeys([*machine.get("gpus", []), str(machine.get("cpu"))]))
     table = _table(("batch x tokens", "on", "before", "after", "times as fast"), cells)
     return (
-        f"## Speed\n\n{table}\n\nMedians of {bench['repeats']} repeats, in turn, on {place} ({machine.get('threads')} "
-        f"threads, torch {machine.get('torch')}). Before: {_plain(bench['against'])}."
+        f"## Speed\n\n{table}\n\nMedians of {bench.get('repeats')} repeats, in turn, on {place} "
+        f"({machine.get('threads')} threads, torch {machine.get('torch')}). Before: {_plain(bench['against'])}."
     )
 
 

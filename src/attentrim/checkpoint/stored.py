@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from ..guarded import is_number
 from ..plan import Plan
 from ..sites import find_sites
 
@@ -23,10 +24,10 @@ SIZE = hashlib.sha256().digest_size
 class TrimmedConfig(QuantizationConfigMixin):
     """What config.json says about a trimmed model."""
 
-    def __init__(self, plan: dict[str, Any], full_size: Mapping[str, int] | None = None, **kwargs: Any) -> None:
+    def __init__(self, plan: Any = None, full_size: Any = None, **kwargs: Any) -> None:
         self.quant_method = METHOD  # type: ignore[assignment]
         self.plan = plan
-        self.full_size = dict(full_size or {})
+        self.full_size = _sizes(full_size)
 
     def to_dict(self) -> dict[str, Any]:
         size = {"full_size": self.full_size} if self.full_size else {}
@@ -56,8 +57,12 @@ def stored_plan(model: Any) -> Plan | None:
 
 def full_size(model: Any) -> dict[str, int]:
     """The size of the model before it was trimmed; empty where it is not known."""
-    found = _stored(model).get("full_size")
-    return dict(found) if isinstance(found, Mapping) else {}
+    return _sizes(_stored(model).get("full_size"))
+
+
+def _sizes(found: Any) -> dict[str, int]:
+    """Those that are numbers: a config is a file that anyone can edit."""
+    return {name: size for name, size in found.items() if is_number(size)} if isinstance(found, Mapping) else {}
 
 
 def _stored(model: Any) -> Mapping[str, Any]:

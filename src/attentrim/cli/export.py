@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     has_data = given_settings(args, DATA_SETTINGS)
     model, evaluation = _with_data(args, output) if has_data else (load_model(args.model), None)
     report = export_onnx(model, output_dir, quantize=args.quantize)
-    copy_companions(args.model, output_dir)
+    copy_companions(args.model, output_dir, output.say)
     model.config.save_pretrained(output_dir)
     _describe(output, report)
     measured = _measure(output, report, model, evaluation) if evaluation else _no_metric(args, output, report)

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from ..errors import AttentrimError, PlanError
-from ..indices import from_text
+from ..indices import from_text, is_index
 from .output import Output, size_fields, size_table
 
 HELP = "remove what a plan names (heads, neurons, layers, attention patterns), and save the smaller model"
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     # what the checkpoint is, in the full model's numbering, even if this was its second trim
     whole = stored_plan(small) or plan
     whole.save(output_dir / "plan.json")
-    copied = copy_companions(args.model, output_dir)
+    copied = copy_companions(args.model, output_dir, output.say)
     try_card(output_dir, small, base=args.model)
 
     size_table(output, "portable" if args.portable else "trimmed", before, after, whole)
@@ -103,7 +103,7 @@ def parse(kind: str, items: list[str], within: bool) -> Any:
         found: dict[int, tuple[int, ...]] = {}
         for item in items:
             place, separator, units = item.partition(":")
-            if not separator or not place.isdecimal() or int(place) in found or not units:
+            if not separator or not is_index(place) or int(place) in found or not units:
                 raise PlanError(f"{item!r}")
             found[int(place)] = from_text(units, MOST)
     except PlanError:

@@ -10,6 +10,7 @@ from ..runs.settings import DATA_SETTINGS, EMBEDDED_TASK, RUN_SETTINGS, comma_se
 from ..runs.training import training_names
 from .experiment import (
     DENSE,
+    MOST_RUNS,
     Entry,
     Experiment,
     chosen_entries,
@@ -56,6 +57,9 @@ def make_experiment(
             raise AttentrimError(
                 "--method_config, --target_sparsity and --speedup go with --methods; a config has its own."
             )
+        for key, value in {**own, "method_config": common.get("method_config")}.items():
+            if key in ("runs", "sweep", "method_config") and not isinstance(value or {}, dict):
+                raise AttentrimError(f"{key} in the config must be a mapping. Got {value!r}.")
         entries = entries_of_config(own.get("runs") or {}, common)
         if own.get("sweep"):
             entries += entries_of_sweep(own["sweep"], common, [*RUN_SETTINGS, *training_names()])
@@ -110,7 +114,13 @@ def parse_seeds(wanted: Any) -> tuple[int, ...]:
     """How many, or which: 5, '5', '3,4' or [3, 4]."""
     try:
         text = ",".join(str(seed) for seed in wanted) + "," if isinstance(wanted, list) else str(wanted)
-        found = [int(part) for part in comma_separated(text)] if "," in text else list(range(int(text)))
+        found = (
+            [int(part) for part in comma_separated(text)]
+            if "," in text
+            else list(range(min(int(text), MOST_RUNS + 1)))
+        )
+        if len(found) > MOST_RUNS:
+            raise ValueError
     except ValueError:
         found = []
     if not found or len(set(found)) < len(found) or min(found) < 0:

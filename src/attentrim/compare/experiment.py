@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from ..errors import AttentrimError, MethodError, did_you_mean, unknown_name
 from ..methods import METHODS
 from ..runs.settings import NO_METHOD
 
+MOST_RUNS = 10_000
+"""Of one sweep, and seeds: more are a slip, or an attempt to fill memory."""
 DENSE = "dense"
 """The run without a method, which the others are measured by."""
 NAME = re.compile(r"[\w.=+-]+", re.ASCII)
@@ -107,9 +110,10 @@ def entries_of_config(runs: Mapping[str, Any], common: Mapping[str, Any]) -> lis
     """Entries as a config file names them, each a mapping of overrides."""
     entries = []
     for name, overrides in runs.items():
-        if not isinstance(overrides, Mapping):
+        own = {**common, **overrides} if isinstance(overrides, Mapping) else {}
+        if not own or not isinstance(own.get("method_config") or {}, Mapping):
             raise AttentrimError(f"runs: {name!r} must be a mapping of settings, such as 'method: hisp'.")
-        entries.append(_checked(Entry(str(name), {**common, **overrides})))
+        entries.append(_checked(Entry(str(name), own)))
     return entries
 
 
@@ -117,6 +121,8 @@ def entries_of_sweep(sweep: Mapping[str, Any], common: Mapping[str, Any], flags:
     """All combinations of values, named by what varies. A key that is no flag of `train` is one of the method."""
     if not all(isinstance(values, list) and values for values in sweep.values()):
         raise AttentrimError("sweep: each key needs a list of values, such as 'gate_lr: [0.1, 1, 5]'.")
+    if math.prod(map(len, sweep.values())) > MOST_RUNS:
+        raise AttentrimError(f"sweep: these are more than {MOST_RUNS:,} combinations.")
     entries = []
     varied = [key for key, values in sweep.items() if len(values) > 1] or list(sweep)
     for values in itertools.product(*sweep.values()):

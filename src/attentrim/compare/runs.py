@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from ..guarded import read_json
 from ..runs.reader import METRICS
 from .experiment import Entry, Experiment
 from .workers import DONE, SETTINGS, Workers
@@ -120,7 +121,7 @@ def _blocked(run: Run, failed: set[Path]) -> Outcome:
 def _outcome(run: Run, error: str | None = None) -> Outcome:
     if error is not None:
         return Outcome(run, error=error)
-    return Outcome(run, json.loads((run.directory / METRICS).read_text(encoding="utf-8")))
+    return Outcome(run, read_json(run.directory / METRICS, "the result"))
 
 
 # What is kept
@@ -129,7 +130,7 @@ def _outcome(run: Run, error: str | None = None) -> Outcome:
 def check_kept(runs: Sequence[Run]) -> None:
     """Runs of another experiment must not pass for runs of this one."""
     for run in runs:
-        if run.done and json.loads((run.directory / SETTINGS).read_text()) != json.loads(json.dumps(run.settings)):
+        if run.done and read_json(run.directory / SETTINGS, "the settings") != json.loads(json.dumps(run.settings)):
             raise AttentrimError(
                 f"{run.directory} was run with other settings: choose another --output_dir, or delete that directory."
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from ..guarded import read_json
 from ..runs.settings import RunSettings
 
 SETTINGS, LOG, DONE = "settings.json", "log.txt", "done"
@@ -71,7 +71,7 @@ def _run(directory: str, jobs: int) -> None:
     log = os.open(f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(log, stream)
-    settings = json.loads(Path(directory, SETTINGS).read_text(encoding="utf-8"))
+    settings = read_json(Path(directory, SETTINGS), "the settings")
     # runs share the machine: a speed measured here would be of all of them
     own = {"output_dir": directory, "no_bench": True}
     try:

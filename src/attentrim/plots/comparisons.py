@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..guarded import is_number
 from .points import Point, Results, read_points
 from .style import BLUE, GREY, ORANGE, axes, below, look, nothing, tidy
 
@@ -71,6 +72,7 @@ def sweep(results: Results, setting: str, ax: Axes | None = None) -> Axes:
 
 def _value(point: Point, setting: str) -> float | None:
     try:
-        return float(point.settings[setting])
+        value = float(point.settings[setting])
     except (KeyError, TypeError, ValueError):
         return None
+    return value if is_number(value) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from ..guarded import is_number, read_json
 from ..runs.reader import Recorded, as_run, entries
 from ..tasks.metrics import LOWER_IS_BETTER
 
@@ -60,7 +60,7 @@ class Points:
 
 def read_points(results: Results) -> Points:
     if isinstance(results, str | Path):
-        results = _file(Path(results))
+        results = read_results(results)
     if isinstance(results, Mapping):
         metric, baseline = str(results["metric"]), results.get("baseline")
         runs = [run for run in results["runs"] if run.get("error") is None]
@@ -76,15 +76,55 @@ def read_points(results: Results) -> Points:
     return Points(metric, metric not in (*LOWER_IS_BETTER, "loss"), baseline, _gathered(runs))
 
 
-def _file(path: Path) -> Mapping[str, Any]:
-    path = path / RESULTS if path.is_dir() else path
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if "runs" not in data or "metric" not in data:
-            raise ValueError("it has no runs")
-    except (OSError, ValueError, TypeError) as error:
-        raise AttentrimError(f"{path} is not the result of a comparison: {error}.") from error
+def read_results(path: str | Path) -> dict[str, Any]:
+    """What a comparison wrote; raises where it is something else, or damaged."""
+    file = Path(path) / RESULTS if Path(path).is_dir() else Path(path)
+    data = read_json(file, "the results")
+    wrong = _wrong(data)
+    if wrong:
+        raise AttentrimError(f"{file} is not the result of a comparison: {wrong}.")
     return dict(data)
+
+
+def _wrong(data: Any) -> str:
+    """What is not as a comparison writes it; empty where all is."""
+    if not isinstance(data, dict) or not isinstance(data.get("metric"), str):
+        return "it names no metric"
+    for name in ("about", "baseline"):
+        if not isinstance(data.get(name) or "", str):
+            return f"{name!r} is no text"
+    for name, fits in (("runs", _is_run), ("summary", _is_summary)):
+        found = data.get(name, [])
+        if not isinstance(found, list) or not all(map(fits, found)):
+            return f"one of its {name!r} is damaged"
+    return "" if "runs" in data else "it has no runs"
+
+
+def _is_run(run: Any) -> bool:
+    if not isinstance(run, dict) or not isinstance(run.get("name"), str):
+        return False
+    if run.get("error") is not None:
+        return isinstance(run["error"], str)
+    heads = run.get("heads_kept") or []
+    settings = run.get("settings")
+    return (
+        is_number(run.get("value"))
+        and isinstance(run.get("seed", 0), int)
+        and isinstance(settings, dict)
+        and isinstance(settings.get("method_config") or {}, dict)
+        and is_number(run.get("sparsity") or 0)
+        and is_number(run.get("heads_total") or 0)
+        and isinstance(heads, list)
+        and all(map(is_number, heads))
+    )
+
+
+def _is_summary(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        return False
+    interval = entry.get("interval") or [0, 0]
+    numbers = isinstance(interval, list) and len(interval) == 2 and all(map(is_number, interval))
+    return numbers and is_number(entry.get("difference") or 0)
 
 
 def _of_run(name: str, run: Recorded) -> dict[str, Any]:
@@ -106,7 +146,7 @@ def _gathered(runs: Iterable[Mapping[str, Any]]) -> tuple[Point, ...]:
             str(found[0]["settings"].get("method", name)),
             {**found[0]["settings"], **(found[0]["settings"].get("method_config") or {})},
             tuple(float(run["value"]) for run in found),
-            statistics.fmean(float(run["sparsity"] or 0) for run in found),
+            statistics.fmean(float(run.get("sparsity") or 0) for run in found),
             statistics.fmean(_gone(run) for run in found),
         )
         for name, found in by_name.items()
@@ -114,6 +154,6 @@ def _gathered(runs: Iterable[Mapping[str, Any]]) -> tuple[Point, ...]:
 
 
 def _gone(run: Mapping[str, Any]) -> float:
-    if not run.get("heads_total"):
-        return float(run["sparsity"] or 0)
+    if not run.get("heads_total") or not run.get("heads_kept"):
+        return float(run.get("sparsity") or 0)
     return 1 - float(sum(run["heads_kept"])) / float(run["heads_total"])

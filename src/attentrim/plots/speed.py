@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import AttentrimError
-from ..runs.reader import BENCH, Recorded, measured_pairs
-from .style import BLUE, GREY, axes, below, nothing, tidy
+from ..guarded import read_json
+from ..runs.reader import BENCH, Recorded, measured_pairs, sound_bench
+from .style import AS_WRITTEN, BLUE, GREY, axes, below, nothing, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +34,7 @@ def latency_and_flops(bench: str | Path | Recorded | Mapping[str, Any], ax: Axes
         shares = [value / before for value, before in zip(values, befores, strict=True)]
         bars = ax.bar(places, shares, 0.38, color=colour, label=name)
         ax.bar_label(bars, [f"{value:.3g}" for value in values], padding=1)
-    ax.set_xticks(range(len(pairs)), settings)
+    ax.set_xticks(range(len(pairs)), settings, **AS_WRITTEN)
     ax.set_ylim(0, 1.15)
     below(ax)
     return tidy(ax, "", "share of before")
@@ -43,13 +43,12 @@ def latency_and_flops(bench: str | Path | Recorded | Mapping[str, Any], ax: Axes
 def _content(bench: str | Path | Recorded | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(bench, Recorded):
         return bench.bench
-    if isinstance(bench, Mapping):
-        return bench
-    path = Path(bench) / BENCH if Path(bench).is_dir() else Path(bench)
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise AttentrimError(f"{path} is not what `attentrim bench --out` writes: {error}.") from error
+    if not isinstance(bench, Mapping):
+        path = Path(bench) / BENCH if Path(bench).is_dir() else Path(bench)
+        bench = read_json(path, "what `attentrim bench --out` wrote in")
+        if not isinstance(bench, dict):
+            raise AttentrimError(f"{path} is not what `attentrim bench --out` writes.")
+    return sound_bench(bench)
 
 
 def _milliseconds(row: Mapping[str, Any]) -> float:

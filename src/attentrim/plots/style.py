@@ -22,6 +22,8 @@ BLUE, ORANGE, GREEN, PINK, SKY, BROWN, GREY = (
 )
 COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, BROWN, GREY)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+AS_WRITTEN: dict[str, Any] = {"parse_math": False}
+"""Names with dollar signs are names, not formulas."""
 DASHES = ("-", "--", "-.", ":")
 
 
@@ -38,10 +40,10 @@ def axes(ax: Axes | None, size: tuple[float, float] = (5.0, 3.2)) -> Axes:
 
 
 def tidy(ax: Axes, x: str, y: str, title: str = "") -> Axes:
-    ax.set_xlabel(x)
-    ax.set_ylabel(y)
+    ax.set_xlabel(x, **AS_WRITTEN)
+    ax.set_ylabel(y, **AS_WRITTEN)
     if title:
-        ax.set_title(title, loc="left", fontsize="medium")
+        ax.set_title(title, loc="left", fontsize="medium", **AS_WRITTEN)
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     return ax
@@ -65,7 +67,9 @@ def plain_look() -> dict[str, Any]:
 
 def below(ax: Axes, columns: int = 2) -> None:
     """A legend under the axes, where it covers nothing."""
-    ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns)
+    legend = ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=columns)
+    for text in legend.get_texts():
+        text.set(**AS_WRITTEN)
 
 
 def layers_look(count: int) -> list[dict[str, Any]]:

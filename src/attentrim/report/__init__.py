@@ -9,13 +9,12 @@ It needs no network and no server. Importing this package imports neither torch 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ..atomic import write_text
 from ..errors import AttentrimError, MissingExtraError
-from ..plots.points import RESULTS
+from ..plots.points import read_results
 from ..runs.reader import Recorded, is_run
 
 __all__ = ["write_report"]
@@ -58,8 +57,8 @@ def _runs_in(directory: Path) -> list[Path]:
         return []
     found = sorted(place for place in directory.glob("*/seed-*") if is_run(place))
     try:
-        results = json.loads((directory / RESULTS).read_text(encoding="utf-8"))
-        named = [directory / run["name"] / f"seed-{run['seed']}" for run in results["runs"] if run["error"] is None]
-    except (OSError, ValueError, KeyError, TypeError):
+        runs = read_results(directory)["runs"]
+    except AttentrimError:
         return found
+    named = [directory / run["name"] / f"seed-{run.get('seed')}" for run in runs if run.get("error") is None]
     return [place for place in named if place in found] or found  # not those of an earlier comparison

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
-from ..plots.points import RESULTS, Points, read_points
+from ..plots.points import RESULTS, Points, read_points, read_results
 from ..runs.reader import Recorded, entries
 from ..version import __version__
 from .compared import Compared
@@ -30,7 +29,7 @@ def comparison_page(runs: Sequence[Recorded], compared: Path | None) -> str:
     ended = [one for one in entered if one.run.metrics]
     points, reason = _points(results, runs)
     missing += _missing(entered)
-    failed = [run for run in (results or {}).get("runs", []) if run["error"]]
+    failed = [run for run in (results or {}).get("runs", []) if run.get("error")]
     titles = dict.fromkeys(f"{one.run.model} on {one.run.task}" for one in ended)
     return render(
         "comparison.html",
@@ -38,7 +37,7 @@ def comparison_page(runs: Sequence[Recorded], compared: Path | None) -> str:
         title=f"{' and '.join(titles) or 'Several runs'}: {len(runs)} runs compared",
         about=(results or {}).get("about") or "",
         lead=reason if points is None else _lead(points, ended, results),
-        missing=[f"{run['name']}, seed {run['seed']} failed: {run['error']}" for run in failed] + missing,
+        missing=[f"{run['name']}, seed {run.get('seed')} failed: {run['error']}" for run in failed] + missing,
         summary=None if points is None else summary_table(points, results or {}),
         runs=runs_table(entered),
         figures=[] if points is None else comparison_figures(points, ended, results or runs),
@@ -51,8 +50,8 @@ def comparison_page(runs: Sequence[Recorded], compared: Path | None) -> str:
 def _results(directory: Path, missing: list[str]) -> dict[str, Any] | None:
     """What the comparison found; None, and why, where it was stopped before it wrote that."""
     try:
-        return dict(json.loads((directory / RESULTS).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return read_results(directory)
+    except AttentrimError:
         missing.append(f"There is no {RESULTS} that can be read: the comparison has not ended.")
         return None
 

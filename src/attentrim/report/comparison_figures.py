@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from .. import plots
+from ..guarded import is_number
 from ..plots.points import Point, Points
 from ..runs.reader import Recorded
 from .compared import Compared
@@ -71,15 +71,14 @@ def _sweep(name: str, points: Points, source: Any) -> Figure | None:
 def _others(name: str, point: Point) -> str:
     """The method's other settings, to compare."""
     settings = point.settings.get("method_config") or {}
-    return json.dumps({key: value for key, value in settings.items() if key != name})
+    return str({key: value for key, value in settings.items() if key != name})
 
 
 def _is_number(value: Any) -> bool:
     try:
-        float(value)
+        return is_number(float(value)) and not isinstance(value, bool)
     except (TypeError, ValueError):
         return False
-    return not isinstance(value, bool)
 
 
 def head_maps(ended: Sequence[Compared]) -> list[Figure]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..guarded import is_number
 from ..runs.reader import Recorded
 from .figures import Numbers
 from .tiles import Tile
@@ -152,7 +153,7 @@ def cells(run: Recorded, names: Sequence[str]) -> list[str]:
 def _last_made_by(run: Recorded) -> Mapping[str, Any]:
     """How the last of the plans that were put together came about."""
     made = run.made_by
-    while "then" in made:
+    while isinstance(made.get("then"), Mapping):
         made = made["then"]
     return made
 
@@ -160,8 +161,8 @@ def _last_made_by(run: Recorded) -> Mapping[str, Any]:
 def _rates(run: Recorded) -> dict[str, Any]:
     """Drop rates by site, as the plan gives them or as last recorded."""
     made = _last_made_by(run)
-    if made.get("drop_rates"):
-        return dict(made["drop_rates"])
+    if isinstance(made.get("drop_rates"), Mapping):
+        return {site: rate for site, rate in made["drop_rates"].items() if is_number(rate)}
     steps, rows = run.by_site("drop_rates")
     sites = [index for index, heads in enumerate(run.start) if heads]
     return {str(site): rate for site, rate in zip(sites, rows[-1], strict=False)} if steps else {}

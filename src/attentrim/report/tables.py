@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..guarded import is_number
 from ..runs.headline import speeds_table
 from ..runs.reader import Recorded, measured_pairs
 from .figures import Numbers
@@ -44,10 +45,17 @@ def speeds(run: Recorded) -> list[tuple[str, str, str, str]]:
             f"{after['batch']} x {after['length']} tokens, {after['device']}, {after['dtype']}, {after['backend']}",
             f"{before['milliseconds_median']:.2f} ms",
             f"{after['milliseconds_median']:.2f} ms",
-            f"{after['speedup']:.2f} ({after['speedup_quartiles'][0]:.2f} to {after['speedup_quartiles'][1]:.2f})",
+            f"{after['speedup']:.2f}{_spread(after.get('speedup_quartiles'))}",
         )
         for before, after in measured_pairs(run.bench)
     ]
+
+
+def _spread(quartiles: Any) -> str:
+    """' (1.95 to 2.11)'; nothing where a bench did not say."""
+    if not isinstance(quartiles, list) or len(quartiles) != 2 or not all(map(is_number, quartiles)):
+        return ""
+    return f" ({quartiles[0]:.2f} to {quartiles[1]:.2f})"
 
 
 def models(run: Recorded) -> Numbers | None:
@@ -83,4 +91,6 @@ def place(machine: Mapping[str, Any]) -> str:
 
 def machine_rows(machine: Mapping[str, Any]) -> list[tuple[str, str]]:
     shown = {name: value for name, value in machine.items() if value not in (None, [], "")}
-    return [(name, ", ".join(value) if isinstance(value, list) else str(value)) for name, value in shown.items()]
+    return [
+        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)) for name, value in shown.items()
+    ]

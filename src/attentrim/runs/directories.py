@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from .remarks import Say, ignore
 
 COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")
 """Files beside the weights that belong to the model: tokenizers, processors, sentence-transformers' modules."""
@@ -28,11 +29,21 @@ def check_output_dir(output_dir: str, model: str) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise AttentrimError(f"Cannot make the directory {output_dir}: {error.strerror}.") from error
+    for pattern in ("*", "*/config.json"):
+        for entry in sorted(path.glob(pattern)):
+            if entry.is_symlink():
+                raise AttentrimError(
+                    f"--output_dir {output_dir} holds the symbolic link {entry.relative_to(path)}: nothing is written "
+                    "through links. Remove it, or choose another directory."
+                )
     return path
 
 
-def copy_companions(model: str, output_dir: Path) -> list[str]:
-    """Copy what lies beside a local model's weights and is not written anew; the names copied."""
+def copy_companions(model: str, output_dir: Path, say: Say = ignore) -> list[str]:
+    """Copy what lies beside a local model's weights and is not written anew; the names copied.
+
+    Links that lead out of the model's directory are not followed: a model from elsewhere could name any file here.
+    """
     source = Path(model)
     if not source.is_dir():
         return _save_processor(model, output_dir)
@@ -44,18 +55,35 @@ def copy_companions(model: str, output_dir: Path) -> list[str]:
                 continue
             if str(relative) in (*WRITTEN_ANEW, *OF_A_RUN) or path.name.endswith(".index.json"):
                 continue
+            if not _belongs(path, source):
+                say(f"{relative} is a link out of {model}: not copied")
+                continue
             (output_dir / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, output_dir / relative)
             copied.append(str(relative))
     return copied
 
 
+def _belongs(path: Path, source: Path) -> bool:
+    """Whether a file is the model's own, links followed. In the hub's cache, files are links to `blobs` beside it."""
+    root = source.resolve()
+    homes = [root, *(place.parents[1] / "blobs" for place in (root, *root.parents) if _is_snapshot(place))]
+    return any(path.resolve().is_relative_to(home) for home in homes)
+
+
+def _is_snapshot(place: Path) -> bool:
+    """.../models--google-bert--bert-base-uncased/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594"""
+    return place.parent.name == "snapshots" and place.parents[1].name.startswith("models--")
+
+
 def _save_processor(model: str, output_dir: Path) -> list[str]:
     import transformers
 
+    from .models import STOCK_CODE
+
     processors: Any = transformers.AutoProcessor
     try:
-        saved = processors.from_pretrained(model).save_pretrained(output_dir)
+        saved = processors.from_pretrained(model, **STOCK_CODE).save_pretrained(output_dir)
     except (OSError, ValueError):
         return []
     return [Path(path).name for path in saved or []]

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..atomic import write_text
 from ..errors import AttentrimError
+from ..guarded import parse_yaml, read_text
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
@@ -23,14 +24,12 @@ def write_yaml(path: Path, data: Mapping[str, Any]) -> None:
 
 def read_config(path: str | Path) -> dict[str, Any]:
     """A YAML mapping of flags without their dashes."""
-    import yaml
-
     try:
-        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        data = parse_yaml(read_text(path))
     except OSError as error:
         raise AttentrimError(f"Cannot read the config {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise AttentrimError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except AttentrimError as error:
+        raise AttentrimError(f"Cannot read the config {path}: {error}") from error
     if data is None:
         return {}
     if not isinstance(data, dict) or not all(isinstance(key, str) for key in data):

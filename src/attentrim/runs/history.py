@@ -69,5 +69,5 @@ def _step(line: str) -> float:
     """The step of a line; never, where the line was cut off with the run that wrote it."""
     try:
         return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return float("inf")

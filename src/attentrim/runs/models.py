@@ -13,11 +13,14 @@ from transformers.utils import logging
 
 from ..errors import AttentrimError
 
+STOCK_CODE = {"trust_remote_code": False}
+"""Code that comes with a model is never run, and transformers does not ask whether it may be."""
+
 
 def load_model(name: str) -> Any:
     """The model in a directory, or under a hub name, as the class that it was saved as."""
     with explain(f"Cannot load the model {name!r}"):
-        return _saved_as(_config(name)).from_pretrained(name).eval()
+        return _saved_as(_config(name)).from_pretrained(name, **STOCK_CODE).eval()
 
 
 def load_config(name: str) -> Any:
@@ -28,7 +31,7 @@ def load_config(name: str) -> Any:
 def _config(name: str) -> Any:
     if not Path(name).is_dir() and (Path(name).exists() or name.startswith((".", "/", "~"))):
         raise AttentrimError(f"There is no model directory {name}.")
-    return transformers.AutoConfig.from_pretrained(name)
+    return transformers.AutoConfig.from_pretrained(name, **STOCK_CODE)
 
 
 def _saved_as(config: Any) -> Any:

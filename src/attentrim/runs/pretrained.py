@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 from ..errors import AttentrimError, TaskError
 from ..tasks import Task
 from .heads import check_head, class_names, put_in_order
-from .models import explain, load_config, load_model, without_warnings
+from .models import STOCK_CODE, explain, load_config, load_model, without_warnings
 
 
 def load_with_tokenizer(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any]) -> tuple[Any, Any, bool]:
@@ -59,17 +59,22 @@ def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | 
         # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
         settings = {**task.kind.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
         model, found = task.kind.model_class.from_pretrained(
-            name, **settings, **(changes or {}), ignore_mismatched_sizes=fresh_head, output_loading_info=True
+            name,
+            **settings,
+            **(changes or {}),
+            **STOCK_CODE,
+            ignore_mismatched_sizes=fresh_head,
+            output_loading_info=True,
         )
     return model, bool(found["missing_keys"] or found["mismatched_keys"])
 
 
 def _tokenizer(name: str, words: bool) -> Any:
-    tokenizer = AutoTokenizer.from_pretrained(name)
+    tokenizer = AutoTokenizer.from_pretrained(name, **STOCK_CODE)
     try:
         if words:
             tokenizer(["a", "b"], is_split_into_words=True)
     except (AssertionError, ValueError):
         # byte-level tokenizers take single words only so
-        return AutoTokenizer.from_pretrained(name, add_prefix_space=True)
+        return AutoTokenizer.from_pretrained(name, add_prefix_space=True, **STOCK_CODE)
     return tokenizer

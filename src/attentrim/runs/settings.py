@@ -210,7 +210,7 @@ def _converted(name: str, value: Any, kind: type) -> Any:
         if kind is int and number % 1:
             raise ValueError
         return kind(number)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, TypeError, OverflowError):
         words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
         raise AttentrimError(f"{name} in the config must be {words[kind]}. Got {value!r}.") from None
 

@@ -14,8 +14,9 @@ import numpy as np
 from ..atomic import write_text
 from ..bench.settings import BACKENDS, DEVICES, DTYPES
 from ..errors import AttentrimError
+from ..guarded import read_json
 from ..plan import Plan
-from .layers import LayerPlaces, Level, layer_kind, level_of, unit_kind
+from .layers import LayerPlaces, Level, holders, layer_kind, level_of, unit_kind
 from .target import Target
 
 VERSION = 1
@@ -121,12 +122,7 @@ class Table:
 
     @classmethod
     def load(cls, path: str | Path) -> Table:
-        try:
-            data = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise AttentrimError(f"Cannot read the latency table {path}: {error.strerror}.") from error
-        except (ValueError, RecursionError) as error:
-            raise AttentrimError(f"{path} is no latency table: it is not valid JSON.") from error
+        data = read_json(path, "the latency table")
         if not isinstance(data, dict) or "groups" not in data:
             raise AttentrimError(f"{path} is no latency table.")
         if data.get("version") != VERSION:
@@ -154,6 +150,7 @@ class Table:
             )
             for group in data["groups"]
         )
+        _check_groups(groups)
         checks = tuple((_cost(table), _cost(whole)) for table, whole in data["checks"])
         if not all(table and whole for table, whole in checks):
             raise ValueError("a speed-up of 0")
@@ -168,6 +165,16 @@ class Table:
             machine=dict(data["machine"]),
             checks=checks,
         )
+
+
+def _check_groups(groups: Sequence[GroupCosts]) -> None:
+    """Raise unless there are costs of all that layers hold."""
+    for group in groups:
+        for places in {name for layer in group.layers for name in layer.places}:
+            if places not in holders():
+                raise ValueError(f"layers with {places!r}")
+            if not group.levels.get(unit_kind(places).name):
+                raise ValueError(f"no costs of {unit_kind(places).name}")
 
 
 def _cost(value: Any) -> float:

@@ -75,6 +75,8 @@ class Structure(ABC):
     shape: ClassVar[type[Shape]]
     block: ClassVar[str] = ""
     """What a table of times calls the places: 'attention'."""
+    most_units: ClassVar[int] = 2**23
+    """More than any model has: a file that claims more is damaged, and would fill memory."""
     within: ClassVar[bool] = False
     """Whether units are numbered within their place; otherwise the place itself is the unit."""
     renumbers: ClassVar[bool] = False

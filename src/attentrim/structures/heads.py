@@ -30,6 +30,7 @@ class Heads(Structure):
     name, unit, places, place = "heads", "head", "sites", "site"
     shape = SiteShape
     block = "attention"
+    most_units = 2**16
     within = True
 
     def find(self, model: Any) -> Sequence[Site]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
 from typing import Any
@@ -95,7 +95,7 @@ class Layers(Structure):
         gone, moved = self.vanished(shapes, removed), self._moved(shapes, removed)
         return {
             places: tuple(
-                changed(shape, path=moved[layer_of(shape.path)] + shape.path.removeprefix(layer_of(shape.path)))
+                changed(shape, path=_renamed(shape.path, moved))
                 for index, shape in enumerate(found)
                 if index not in gone[places]
             )
@@ -136,6 +136,12 @@ class Layers(Structure):
 
     def make_portable(self, model: Any, removed: Removed) -> None:
         self.remove(model, removed)
+
+
+def _renamed(path: str, moved: Mapping[str, str]) -> str:
+    """What lies in no layer stays where it is."""
+    layer = layer_of(path)
+    return moved.get(layer, layer) + path.removeprefix(layer)
 
 
 def _remove_from(model: Any, layers: Sequence[Layer], removed: set[int], layout: Layout) -> None:

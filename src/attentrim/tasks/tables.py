@@ -107,8 +107,8 @@ def read_json_lines(path: Path) -> Table:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            problems.append(f"{path}, line {number}: this is not JSON: {error.msg}.")
+        except (ValueError, RecursionError) as error:
+            problems.append(f"{path}, line {number}: this is not JSON: {getattr(error, 'msg', error)}.")
             continue
         if isinstance(row, dict):
             rows.append(row)
@@ -123,7 +123,9 @@ def read_json(path: Path) -> Table:
     """A file that is one list of objects."""
     try:
         rows = json.loads(read_text(path))
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, TaskError):
+            raise
         return read_json_lines(path)
     if isinstance(rows, dict) and len(read_text(path).strip().splitlines()) == 1:
         return read_json_lines(path)

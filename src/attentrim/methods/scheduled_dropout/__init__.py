@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import MethodError
+from ...guarded import parse_json
 from ...options import option
 from ..base import METHODS, Regulariser
 from .fitting import fitted_curves
@@ -43,7 +44,7 @@ class ScheduledDropout(Regulariser):
     def parsed(self) -> list[Curve]:
         """The curves: one for all sites, or one per site."""
         try:
-            data = json.loads(self.curves)
+            data = parse_json(self.curves)
             several = data if isinstance(data[0][0], list) else [data]
             curves = [[(float(progress), float(chance)) for progress, chance in curve] for curve in several]
         except (ValueError, TypeError, IndexError, KeyError) as error:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ...errors import MethodError
+from ...guarded import MOST_HISTORY_BYTES, is_number, parse_json, read_text
 
 POINTS = 4
 """Of a fitted curve, spread evenly over training."""
@@ -31,9 +31,11 @@ def _recorded(run: Path) -> tuple[list[int], list[list[float]]]:
     if not path.is_file():
         raise MethodError(f"There is no {path}: fitted_to takes the directory of an AttendOut run.")
     try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [parse_json(line) for line in read_text(path, MOST_HISTORY_BYTES).splitlines()]
         found = {int(line["step"]): line["drop_rates"] for line in lines if line.get("drop_rates")}
-    except (ValueError, KeyError, AttributeError, UnicodeDecodeError) as error:
+        if not all(map(is_number, (rate for rates in found.values() for rate in rates))):
+            raise ValueError("a drop rate is no number")
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise MethodError(f"{path} is not the history of a run.") from error
     if len(found) < POINTS or len({len(rates) for rates in found.values()}) != 1:
         raise MethodError(f"{path} has drop rates of {len(found)} steps: too few to fit curves to.")

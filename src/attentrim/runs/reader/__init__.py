@@ -1,10 +1,10 @@
-"""Read the directory of a run: what is there, and what is missing. Imports no torch; knows plans and errors only."""
+"""Read the directory of a run: what is there, and what is missing. Imports no torch; knows little else."""
 
 from __future__ import annotations
 
 from .attention import MOMENTS, Sentence
 from .bench import measured_pairs, measured_speedup
-from .files import ATTENTION, BENCH, CARD, CONFIG, HISTORY, METRICS, PLAN, is_run
+from .files import ATTENTION, BENCH, CARD, CONFIG, HISTORY, METRICS, PLAN, is_run, sound_bench
 from .gates import Gates
 from .recorded import Recorded, as_run, entries
 from .speeds import LayerTimes, SpeedPoint, layer_times_of, speeds_of
@@ -29,5 +29,6 @@ __all__ = [
     "layer_times_of",
     "measured_pairs",
     "measured_speedup",
+    "sound_bench",
     "speeds_of",
 ]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ...guarded import parse_json
 
 if TYPE_CHECKING:
     from numpy import ndarray
@@ -31,17 +32,26 @@ def read_sentences(path: Path) -> list[Sentence]:
     try:
         with safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
-            tokens, texts = (json.loads(metadata.get(name) or "[]") for name in ("tokens", "texts"))
+            tokens, texts = (parse_json(metadata.get(name) or "[]") for name in ("tokens", "texts"))
+            if not _are_texts(texts) or not isinstance(tokens, list) or not all(map(_are_texts, tokens)):
+                raise ValueError("its sentences are no texts")
             maps: list[dict[str, dict[int, ndarray]]] = [{} for _ in tokens]
             for key in file.keys():  # noqa: SIM118
                 moment, sentence, site = key.split(".")
-                maps[int(sentence)].setdefault(moment, {})[int(site)] = file.get_tensor(key)
+                weights = file.get_tensor(key)
+                if weights.ndim != 3:
+                    raise ValueError(f"{key} is not [heads, query, key]")
+                maps[int(sentence)].setdefault(moment, {})[int(site)] = weights
     except (IndexError, SafetensorError) as error:
         raise ValueError(str(error)) from error
     return [
         Sentence(texts[number] if number < len(texts) else " ".join(found), found, maps[number])
         for number, found in enumerate(tokens)
     ]
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def attention_changed(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ...guarded import is_number
+
 NEEDED = {"name", "device", "dtype", "backend", "batch", "length", "milliseconds_median", "speedup"}
 
 
 def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """(against, model) for each setting in which both were timed; `against` is what the model's speed-up refers to."""
-    rows = [row for row in bench.get("rows") or [] if row.keys() >= NEEDED and row["milliseconds_median"]]
+    rows = [row for row in bench.get("rows") or [] if _is_measured(row)]
     against = {_setting(row, row["backend"]): row for row in rows if row["name"] == "against"}
     pairs = []
     for row in rows:
@@ -18,6 +20,20 @@ def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[
         if row["name"] == "model" and row["speedup"] and before:
             pairs.append((before, row))
     return pairs
+
+
+def _is_measured(row: Any) -> bool:
+    """Whether a row has all that is shown of it, in the types that can be."""
+    return (
+        isinstance(row, dict)
+        and row.keys() >= NEEDED
+        and all(isinstance(row[name], str) for name in ("name", "device", "dtype", "backend"))
+        and isinstance(row.get("reference_backend") or "", str)
+        and all(isinstance(row[name], int) for name in ("batch", "length"))
+        and is_number(row["milliseconds_median"])
+        and row["milliseconds_median"] > 0
+        and is_number(row["speedup"])
+    )
 
 
 def _setting(row: Mapping[str, Any], backend: str) -> tuple[Any, ...]:

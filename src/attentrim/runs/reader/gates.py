@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from ...plan import Plan
 
 Lines = Sequence[Mapping[str, Any]]
+MOST_CELLS = 2**24
+"""Gates of all heads at all steps: of longer histories of wider models, fewer steps are shown."""
+MOST_EVENTS = 1000
+"""Of one head."""
 Events = dict[tuple[int, int], list[tuple[int, bool]]]
 """By site and head: (step, whether the gate opened), in order."""
 
@@ -80,14 +84,15 @@ def first(history: Lines, name: str) -> Any:
 def gates_over_training(history: Lines, layout: Layout) -> list[Gates]:
     """The gates at each recorded step; of several lines at one step, the last."""
     found: dict[int, Gates] = {}
-    for line in history:
-        if line.get("gates"):
-            values = line.get("gate_parameters") or line.get("scores")
-            found[int(line["step"])] = Gates(
-                int(line["step"]),
-                layout.spread(line["gates"], bool),
-                layout.spread(values, float) if values else None,
-            )
+    recorded = [line for line in history if line.get("gates")]
+    room = max(2, MOST_CELLS // (1 + sum(layout.width)))
+    for line in recorded if len(recorded) <= room else (*recorded[:: -(-len(recorded) // room)], recorded[-1]):
+        values = line.get("gate_parameters") or line.get("scores")
+        found[int(line["step"])] = Gates(
+            int(line["step"]),
+            layout.spread(line["gates"], bool),
+            layout.spread(values, float) if values else None,
+        )
     return list(found.values())
 
 
@@ -99,7 +104,9 @@ def gate_events(history: Lines, layout: Layout) -> Events:
         for name, opened in (("closed", False), ("reopened", True)):
             for step, site, gate in line.get(name) or []:
                 for head in layout.behind(site, gate, sizes.get(site)):
-                    found.setdefault((site, head), []).append((step, opened))
+                    happened = found.setdefault((site, head), [])
+                    if len(happened) < MOST_EVENTS:
+                        happened.append((step, opened))
     return {key: sorted(happened) for key, happened in found.items()}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AttentrimError, PlanError
+from ...guarded import MOST_BYTES, MOST_DIGITS, MOST_HISTORY_BYTES, read_text
 from .attention import Sentence, attention_changed, read_sentences
 from .files import (
     ATTENTION,
@@ -18,11 +19,11 @@ from .files import (
     HISTORY,
     METRICS,
     PLAN,
+    bench_of,
     config_of,
     history_of,
     is_run,
     metrics_of,
-    object_of,
     plan_of,
 )
 from .gates import Events, Gates, Layout, first, gate_events, gates_over_training, mismatch
@@ -60,18 +61,18 @@ class Recorded:
         run.plan = run._read(PLAN, plan_of, "what was removed is not known")
         if run.plan is None:
             run.plan = run._last_plan()
-        run.bench = run._read(BENCH, object_of, None) or {}
+        run.bench = run._read(BENCH, bench_of, None) or {}
         run._check_heads()
         return run
 
     def _read(self, name: str, parse: Callable[[str], Any], loss: str | None) -> Any:
         """The content of a file, or None; `loss` says what a reader misses without it."""
         try:
-            return parse((self.path / name).read_text(encoding="utf-8"))
+            return parse(read_text(self.path / name, MOST_HISTORY_BYTES if name == HISTORY else MOST_BYTES))
         except FileNotFoundError:
             if loss is not None:
                 self.missing.append(f"There is no {name}: {loss}.")
-        except (OSError, ValueError, PlanError) as error:
+        except (OSError, AttentrimError) as error:
             self._cannot_read(name, error)
         return None
 
@@ -137,15 +138,15 @@ class Recorded:
 
     @property
     def seed(self) -> int | None:
-        return self.metrics.get("seed", self.config.get("seed"))
+        found = self.metrics.get("seed", self.config.get("seed"))
+        return found if isinstance(found, int) else None
 
     # What it cost
 
     @property
     def before(self) -> Mapping[str, Any]:
         """Metrics of the dense model, and which one that is (`of`); empty where nobody measured one."""
-        known = self.metrics.get("before")
-        return known if isinstance(known, dict) and isinstance(known.get("value"), int | float) else {}
+        return self.metrics.get("before") or {}
 
     @cached_property
     def layer_times(self) -> LayerTimes | None:
@@ -256,4 +257,4 @@ def as_run(run: str | Path | Recorded) -> Recorded:
 
 def _number(name: str) -> int:
     """checkpoint-500 -> 500"""
-    return int("".join(filter(str.isdigit, name)) or 0)
+    return int("".join(digit for digit in name if "0" <= digit <= "9")[-MOST_DIGITS:] or 0)

@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...guarded import is_number
+
+MOST_LAYERS, MOST_PARTS = 1000, 20
+"""More than any model has: a result that names more is damaged."""
+
 
 @dataclass(frozen=True)
 class LayerTimes:
@@ -56,6 +61,8 @@ def layer_times_of(result: Mapping[str, Any]) -> LayerTimes | None:
     try:
         rows = data["rows"]  # type: ignore[index]
         parts = tuple(dict.fromkeys(part for row in rows for part in row["before"]))
+        if len(rows) > MOST_LAYERS or len(parts) > MOST_PARTS:
+            return None
         found = LayerTimes(
             str(data["unit"]),  # type: ignore[index]
             "{batch} x {length} tokens, {device}, {dtype}, {backend}".format(**data),  # type: ignore[arg-type]
@@ -63,7 +70,7 @@ def layer_times_of(result: Mapping[str, Any]) -> LayerTimes | None:
             tuple(int(row["layer"]) for row in rows),
             tuple(_times(row["before"], parts) for row in rows),
             tuple(None if row["after"] is None else _times(row["after"], parts) for row in rows),
-            float(data.get("rest") or 0.0),  # type: ignore[union-attr]
+            _number(data.get("rest") or 0.0),  # type: ignore[union-attr]
         )
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
@@ -75,17 +82,21 @@ def speeds_of(result: Mapping[str, Any]) -> list[SpeedPoint]:
     found = []
     for entry in result.get("speeds") or []:
         try:
-            measured, flops, value = (_number(entry.get(name)) for name in ("measured", "flops", "value"))
+            measured, flops, value = (
+                None if entry.get(name) is None else _number(entry[name]) for name in ("measured", "flops", "value")
+            )
             directory = str(entry.get("directory") or "")
-            found.append(SpeedPoint(float(entry["asked"]), measured, flops, value, directory))
+            found.append(SpeedPoint(_number(entry["asked"]), measured, flops, value, directory))
         except (AttributeError, KeyError, TypeError, ValueError):
             continue
     return sorted(found, key=lambda point: point.asked)
 
 
 def _times(entry: Mapping[str, Any], parts: tuple[str, ...]) -> tuple[float, ...]:
-    return tuple(float(entry.get(part) or 0.0) for part in parts)
+    return tuple(_number(entry.get(part) or 0.0) for part in parts)
 
 
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+def _number(value: Any) -> float:
+    if not is_number(value):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
