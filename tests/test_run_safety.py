@@ -17,7 +17,7 @@ import pytest
 import training as tr
 from commands import fails, run_json
 
-from attentrim import AttendOut, AutoAttention, Distillation, Fisher
+from attentrim import AttendOut, AutoAttention, Distillation, Fisher, Trainer
 from attentrim.errors import AttentrimError, TrainingError
 from attentrim.resuming import last_complete
 from attentrim.runs.occupied import locked
@@ -298,3 +298,27 @@ def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path, size):
     assert "No checkpoint was saved yet" in line
     assert last_complete(tmp_path / "run") is None
     assert not (tmp_path / "run" / "checkpoint-5").exists()
+
+
+# Sharded weights, and what failed commands leave
+
+
+@pytest.mark.parametrize(
+    ("flag", "named"), [({"fsdp": "full_shard"}, "FSDP"), ({"deepspeed": "zero.json"}, "DeepSpeed")]
+)
+def test_weights_that_are_spread_over_processes_are_refused_by_name(flag, named):
+    class Arguments:
+        pass
+
+    arguments = Arguments()
+    vars(arguments).update(flag)
+    with pytest.raises(AttentrimError, match=f"^{named} spreads weights"):
+        Trainer(model=tr.classifier(), args=arguments, method=AutoAttention())
+
+
+def test_a_command_that_fails_leaves_no_empty_directory(home, tmp_path, capsys):
+    fails(capsys, *words(home, tmp_path / "run", "--data_dir", tmp_path / "nowhere"))
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "there").mkdir()
+    fails(capsys, *words(home, tmp_path / "there", "--data_dir", tmp_path / "nowhere"))
+    assert (tmp_path / "there").is_dir()

@@ -17,7 +17,7 @@ from .calibration import Calibration, HeldOut, hold_out, special_ids
 from .distillation import Distillation
 from .distillation.loss import loss_with_teacher
 from .distillation.teacher import FOLDER, copy_as_teacher, frozen, load_as_teacher
-from .errors import MethodError, TrainingError
+from .errors import MethodError, TrainingError, UnsupportedModelError
 from .methods import METHODS, Method
 from .methods.base import DataNeeds, distillation_for
 from .methods.callback import MethodCallback
@@ -72,7 +72,9 @@ class Trainer(transformers.Trainer):
         self._fingerprint: dict[str, Any] = {}
         self._checkpoint: str | None = None
         self._normalisation_checked = False
+        _refuse_shards(kwargs.get("args", args[1] if len(args) > 1 else None))
         super().__init__(*args, **kwargs)
+        _refuse_shards(self)
         if teacher is None and self.distillation is not None and self._starts_as_teacher:
             teacher = copy_as_teacher(self.model)
         self._check_teacher(teacher)
@@ -311,6 +313,16 @@ class Trainer(transformers.Trainer):
             raise MethodError(f"metric_for_best_model is {name!r}, which compute_metrics does not give.")
         value = float(metrics[f"holdout_{name}"])
         return value if self.args.greater_is_better else -value
+
+
+def _refuse_shards(source: Any) -> None:
+    """Raise where TrainingArguments, or a Trainer by its environment, would spread the weights over processes."""
+    for engine, names in (("FSDP", ("fsdp", "is_fsdp_enabled")), ("DeepSpeed", ("deepspeed", "is_deepspeed_enabled"))):
+        if any(getattr(source, name, None) for name in names):
+            raise UnsupportedModelError(
+                f"{engine} spreads weights over processes; gates and surgery need them whole. Leave it out: with "
+                "several processes attentrim trains in plain data parallelism."
+            )
 
 
 def _cause(error: Exception, directory: Path) -> str | None:

@@ -78,6 +78,12 @@ def _told_to_end() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+def _leave_no_trace() -> None:
+    from ..runs.directories import remove_empty
+
+    remove_empty()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = build_parser()
     args, more = parser.parse_known_args(argv)
@@ -92,11 +98,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         with redirect_stdout(sys.stderr if args.json else sys.stdout), _told_to_end():
             args.run(args, output)
     except AttentrimError as error:
+        _leave_no_trace()
         output.error(str(error))
         return 1
     except Exception as error:
         if os.environ.get("ATTENTRIM_DEBUG"):
             raise
+        _leave_no_trace()
         output.error(f"{type(error).__name__}: {error} (ATTENTRIM_DEBUG=1 shows where)")
         return 1
     except KeyboardInterrupt as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -63,7 +64,7 @@ def read_points(results: Results) -> Points:
         results = read_results(results)
     if isinstance(results, Mapping):
         metric, baseline = str(results["metric"]), results.get("baseline")
-        runs = [run for run in results["runs"] if run.get("error") is None]
+        runs = [run for run in results["runs"] if run.get("error") is None and run.get("value") is not None]
     else:
         found = [as_run(run) for run in results]
         named = [(name, run) for name, run in zip(entries(found), found, strict=True) if run.metrics]
@@ -79,11 +80,20 @@ def read_points(results: Results) -> Points:
 def read_results(path: str | Path) -> dict[str, Any]:
     """What a comparison wrote; raises where it is something else, or damaged."""
     file = Path(path) / RESULTS if Path(path).is_dir() else Path(path)
-    data = read_json(file, "the results")
+    data = _without_nan(read_json(file, "the results"))
     wrong = _wrong(data)
     if wrong:
         raise AttentrimError(f"{file} is not the result of a comparison: {wrong}.")
     return dict(data)
+
+
+def _without_nan(data: Any) -> Any:
+    """None for what is no number: a run that diverged does not take the others with it."""
+    if isinstance(data, dict):
+        return {key: _without_nan(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_without_nan(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def _wrong(data: Any) -> str:
@@ -108,7 +118,7 @@ def _is_run(run: Any) -> bool:
     heads = run.get("heads_kept") or []
     settings = run.get("settings")
     return (
-        is_number(run.get("value"))
+        (run.get("value") is None or is_number(run["value"]))
         and isinstance(run.get("seed", 0), int)
         and isinstance(settings, dict)
         and isinstance(settings.get("method_config") or {}, dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,17 @@ OF_A_RUN = ("metrics.json", "bench.json", "results.json", "trainer_state.json", 
 """What was measured of the model, and is not true of what is made from it."""
 
 
+_MADE: list[Path] = []
+
+
+def remove_empty() -> None:
+    """Take away directories that were made for what then failed, if nothing was written there."""
+    for path in _MADE:
+        with suppress(OSError):
+            path.rmdir()
+    _MADE.clear()
+
+
 def check_output_dir(output_dir: str, model: str) -> Path:
     """Refuse early, before anything is computed, what could not or should not be written."""
     if not output_dir:
@@ -26,7 +38,9 @@ def check_output_dir(output_dir: str, model: str) -> Path:
     if path.exists() and not path.is_dir():
         raise AttentrimError(f"--output_dir {output_dir} is a file.")
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.mkdir(parents=True)
+            _MADE.append(path)
     except OSError as error:
         raise AttentrimError(f"Cannot make the directory {output_dir}: {error.strerror}.") from error
     for pattern in ("*", "*/config.json"):
