@@ -227,7 +227,7 @@ def test_a_run_has_data_method_metrics_speed_and_the_licence_of_its_base(home, t
     assert "| 1 x 16 | cpu, float32, sdpa |" in text
     assert "Before: Tiny-BERT." in text
     assert f"{second['value']:.4f}" in text
-    train(capsys, home, tmp_path / "second", "--method", "none", "--no_bench")
+    train(capsys, home, tmp_path / "second", "--method", "none", "--no_bench", "--overwrite_output_dir")
     assert "## Speed" not in flat(tmp_path / "second"), "of the model that was here before"
 
 

@@ -230,7 +230,7 @@ def test_data_that_cannot_be_read_is_refused_before_the_export(trained, tmp_path
     output_dir = tmp_path / "out"
     arguments = ("export", "--model", trained, "--output_dir", output_dir, "--max_eval_samples", 3)
     assert "--task" in fails(capsys, *arguments)
-    assert not list(output_dir.iterdir())
+    assert not output_dir.exists()
 
 
 def test_without_onnxruntime_the_extra_is_named(trained, monkeypatch, tmp_path, capsys):

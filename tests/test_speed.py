@@ -111,9 +111,9 @@ def one_line(path, model=None, elsewhere=False):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is no latency table: it is not valid JSON"),
-        ("[" * 100_000, "is no latency table: it is not valid JSON"),
-        ('{"groups": ' + "9" * 5000 + "}", "is no latency table: it is not valid JSON"),
+        ("", "it is not valid JSON"),
+        ("[" * 100_000, "it is not valid JSON"),
+        ('{"groups": ' + "9" * 5000 + "}", "it is not valid JSON"),
         ("[1]", "is no latency table."),
         ('{"heads": {}}', "is no latency table."),
         ('{"groups": [], "version": 99}', "of version 99; this attentrim reads 1"),
@@ -132,7 +132,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path):
     assert "Cannot read the latency table" in one_line(tmp_path / "none.json")
     assert "Cannot read the latency table" in one_line(tmp_path)
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00\x80")
-    assert "is no latency table" in one_line(tmp_path / "bytes.json")
+    assert "it is not a text file" in one_line(tmp_path / "bytes.json")
 
 
 DAMAGE = {
@@ -174,7 +174,8 @@ def test_tables_that_were_edited_by_hand_are_refused_in_one_line(damage, tmp_pat
     data = made_up(model, machine=this_machine("cpu")).to_dict()
     damage(data)
     (tmp_path / "table.json").write_text(json.dumps(data))
-    assert "is damaged" in one_line(tmp_path / "table.json", model)
+    said = one_line(tmp_path / "table.json", model)
+    assert "is damaged" in said or "digits" in said
 
 
 def test_tables_of_other_models_and_machines_are_refused(tmp_path, monkeypatch):

@@ -111,7 +111,9 @@ def check_same_run(checkpoint: str | Path, now: Mapping[str, Any]) -> None:
         raise TrainingError(f"Cannot go on from {checkpoint}: {FINGERPRINT_FILE} is damaged.") from None
     if names:
         other = "; ".join(_difference(name, then.get(name), now.get(name)) for name in names[:3])
-        raise TrainingError(f"Cannot go on from {checkpoint}: it is of another run ({other}).")
+        raise TrainingError(
+            f"Cannot go on from {checkpoint}: it is of another run ({other}). Choose another output_dir, or start anew."
+        )
 
 
 def _difference(name: str, then: Any, now: Any) -> str:

@@ -11,7 +11,7 @@ import torch
 import transformers
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import IntervalStrategy, TrainerCallback
+from transformers import IntervalStrategy
 
 from .calibration import Calibration, HeldOut, hold_out, special_ids
 from .distillation import Distillation
@@ -80,7 +80,6 @@ class Trainer(transformers.Trainer):
         self._check_teacher(teacher)
         if teacher is not None:
             self.teacher = frozen(teacher, self.args.device)
-        self.add_callback(_CatchUp(self))
         if self.method is not None:
             self._check_checkpointing()
             self._hold_out(self.method.data.holdout)
@@ -205,8 +204,16 @@ class Trainer(transformers.Trainer):
                 with playing, torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
                     found = self.predict(data, metric_key_prefix=name).metrics or {}
                 self.session.note({key: value for key, value in found.items() if not key.endswith(_SPEEDS)})
-        with torch.random.fork_rng(devices=[]):  # training goes on as if nobody had looked
-            return super().evaluate(eval_dataset, *args, **kwargs)
+        return super().evaluate(eval_dataset, *args, **kwargs)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """A checkpoint of the last step of an epoch is older than the evaluation that ends the epoch: it is owed."""
+        super()._load_rng_state(checkpoint)
+        state, by_epoch = self.state, self.args.eval_strategy == IntervalStrategy.EPOCH
+        if checkpoint is None or not by_epoch or state.epoch is None or not float(state.epoch).is_integer():
+            return
+        if not evaluated_at(state.log_history, state.global_step):
+            self._determine_best_metric(self._evaluate(None, None), None)
 
     @property
     def dense_model(self) -> Any:
@@ -335,18 +342,6 @@ def _cause(error: Exception, directory: Path) -> str | None:
         free = shutil.disk_usage(directory).free
         return f"a file could not be written to its end ({free / 1e6:,.1f} MB are free)"
     return None
-
-
-class _CatchUp(TrainerCallback):
-    """A checkpoint that was saved with the last step of an epoch is older than the evaluation that ends the epoch."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
-
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        owed = self.trainer._checkpoint is not None and args.eval_strategy == IntervalStrategy.EPOCH
-        if owed and float(state.epoch).is_integer() and not evaluated_at(state.log_history, state.global_step):
-            self.trainer._determine_best_metric(self.trainer._evaluate(None, None), None)
 
 
 class _Driver(MethodCallback):

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     try:
         finished = pipeline.run(settings, say=output.say, progress=CompactProgress, stoppable=True)
     except Stopped as stopped:
-        output.say(f"to go on: attentrim {shlex.join(args.words)}")
+        output.say(f"\nto go on: attentrim {shlex.join(args.words)}")
         raise stopped
     if finished.trainer.is_world_process_zero():
         report(output, finished)

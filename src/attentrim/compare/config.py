@@ -66,6 +66,8 @@ def make_experiment(
     _check_settings(entries)
     names = [entry.name for entry in entries]
     baseline = own.get("baseline", DENSE if DENSE in names else None)
+    if not isinstance(baseline or "", str):
+        raise AttentrimError(f"baseline in the config must be the name of a run. Got {baseline!r}.")
     if only:
         entries = chosen_entries(entries, [*only, *([baseline] if baseline else [])])
     wanted = parse_seeds(seeds or own.get("seeds", SEEDS))

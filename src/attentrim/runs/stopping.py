@@ -46,7 +46,7 @@ class StopOnSignal(TrainerCallback):
         if self.number is not None:
             raise KeyboardInterrupt
         self.number = number
-        self.say("stopping after this step; a second signal stops at once, and loses it")
+        self.say("\nstopping after this step; a second signal stops at once, and loses it")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.number is not None:

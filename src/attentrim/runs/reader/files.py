@@ -132,7 +132,7 @@ def history_of(text: str) -> list[dict[str, Any]]:
 
 
 def _is_sound(name: str, value: Any) -> bool:
-    """Whether a part of a history's line has the shape that its name promises; of all others, numbers are used."""
+    """Whether a part of a history's line has the shape that its name promises; else numbers and rows of them count."""
     if name in ("drop_rates", "drop_chances"):
         return _numbers(value)
     if name == "heads":
@@ -141,7 +141,7 @@ def _is_sound(name: str, value: Any) -> bool:
         return _list(value) and all(_is_heads(event) and len(event) == 3 for event in value)
     if name in BY_HEAD:
         return _list(value) and all(map(_is_row, value))
-    return is_number(value)
+    return is_number(value) or _is_row(value)
 
 
 def _is_heads(value: Any) -> bool:
