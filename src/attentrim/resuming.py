@@ -112,7 +112,7 @@ def check_same_run(checkpoint: str | Path, now: Mapping[str, Any]) -> None:
     if names:
         other = "; ".join(_difference(name, then.get(name), now.get(name)) for name in names[:3])
         raise TrainingError(
-            f"Cannot go on from {checkpoint}: it is of another run ({other}). Choose another output_dir, or start anew."
+            f"Cannot go on from {checkpoint}: it is of another run ({other}). Use another output_dir, or start anew."
         )
 
 
