@@ -14,12 +14,14 @@ from .errors import AttentrimError
 def replacing(path: str | Path) -> Iterator[Path]:
     """A name to write to, beside `path`, which takes its place when the block ends well.
 
-    A link under the final name is replaced, not written through.
+    What a link under the final name leads to is not overwritten.
     """
     path = Path(path)
     if path.parent == Path("/dev") or (path.exists() and not path.is_file()):
         yield path  # a pipe or a terminal has no other name to write to
         return
+    if path.is_symlink():
+        raise AttentrimError(f"Cannot write {path}: it is a symbolic link, and what it leads to is not overwritten.")
     scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield scratch

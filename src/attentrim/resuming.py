@@ -15,8 +15,8 @@ from .errors import TrainingError
 
 FINGERPRINT_FILE = "attentrim_run.json"
 STATE, CHECKPOINT = "trainer_state.json", re.compile(r"^checkpoint-(\d+)$")
-PARTS = {"weights": "*.safetensors", "optimiser": "optimizer*", "schedule": "scheduler.pt", "random": "rng_state*.pth"}
-"""What a checkpoint needs to go on from, and the files that hold it."""
+PARTS = ("*.safetensors", "optimizer*", "scheduler.pt", "rng_state*.pth")
+"""The files that a checkpoint needs to be gone on from."""
 THAT_MATTER = (
     *("seed", "data_seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
     *("gradient_accumulation_steps", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio"),
@@ -65,7 +65,7 @@ def check_whole(checkpoint: str | Path) -> None:
         raise TrainingError(f"Cannot go on from {checkpoint}: there is no such directory.")
     if steps_in(place) is None:
         raise TrainingError(f"Cannot go on from {checkpoint}: it was not saved to the end ({STATE} is not whole).")
-    missing = [pattern for pattern in PARTS.values() if not list(place.glob(pattern))]
+    missing = [pattern for pattern in PARTS if not list(place.glob(pattern))]
     if missing:
         raise TrainingError(f"Cannot go on from {checkpoint}: it lacks {' and '.join(missing)}.")
 

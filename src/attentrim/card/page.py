@@ -41,8 +41,6 @@ class Page:
 
     def write(self, path: Path) -> None:
         """With the line ends that the file had."""
-        if path.is_symlink():
-            raise AttentrimError(f"{path} is a symbolic link: what it leads to is not overwritten.")
         windows = path.is_file() and b"\r\n" in path.read_bytes()
         write_text(path, str(self).replace("\n", "\r\n") if windows else str(self))
 

@@ -180,10 +180,6 @@ def _keep(args: argparse.Namespace, output: Output, data: Mapping[str, Any]) -> 
         write_json(Path(args.out), data)
         output.say(f"written to {args.out}")
     if args.card:
-        if (Path(args.model) / BENCH).is_symlink():
-            raise AttentrimError(
-                f"{Path(args.model) / BENCH} is a symbolic link: what it leads to is not overwritten."
-            )
         write_json(Path(args.model) / BENCH, data)
         write_card(Path(args.model))
         output.say(f"written to {Path(args.model) / BENCH} and into the model card beside it")

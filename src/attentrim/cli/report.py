@@ -41,8 +41,6 @@ def run(args: argparse.Namespace, output: Output) -> None:
             raise AttentrimError(f"There is no directory {place}.")
     if out.is_dir() or not out.resolve().parent.is_dir():
         raise AttentrimError(f"Cannot write {out}: it must be a file in a directory that exists.")
-    if out.is_symlink():
-        raise AttentrimError(f"Cannot write {out}: it is a symbolic link, and what it leads to is not overwritten.")
     found = write_report(args.runs, out)
     missing = {str(run.path): run.missing for run in found if run.missing}
     for place, sentences in missing.items():

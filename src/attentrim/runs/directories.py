@@ -13,7 +13,7 @@ from .remarks import Say, ignore
 COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")
 """Files beside the weights that belong to the model: tokenizers, processors, sentence-transformers' modules."""
 WRITTEN_ANEW = ("config.json", "generation_config.json", "plan.json")
-OF_A_RUN = ("metrics.json", "bench.json", "results.json", "trainer_state.json", "settings.json")
+OF_A_RUN = ("metrics.json", "bench.json", "results.json", "trainer_state.json", "settings.json", "attentrim_run.json")
 """What was measured of the model, and is not true of what is made from it."""
 
 
