@@ -18,6 +18,7 @@ SCRATCH = ".*.part"
 OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 OF_RUST = re.compile(r"\(os error (\d+)\)")
 """How safetensors and tokenizers quote the system."""
+WEIGHTS = "model.safetensors"
 OF_TORCH = ("inline_container", "PytorchStreamWriter", "iostream error")
 """What torch.save says where it noticed; why, it does not say."""
 
@@ -144,6 +145,8 @@ def _called(chain: Sequence[BaseException], place: Path, final: Path) -> Path:
     """The file that was being written: the one that an error names, or else the last one."""
     named = [Path(str(name)) for error in chain for name in _names(error)]
     below = [path for path in named if path.is_relative_to(place)]
+    if not below and any(type(error).__name__ == "SafetensorError" for error in chain) and place.is_dir():
+        return final / WEIGHTS  # it leaves no trace of the file
     if not below and place.is_dir():
         files = [path for path in place.rglob("*") if path.is_file()]
         below = sorted(files, key=lambda path: path.stat().st_mtime_ns)[-1:]
