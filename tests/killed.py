@@ -70,9 +70,7 @@ def _die_at_write(number: int, in_checkpoint: bool) -> None:
                 os._exit(KILLED)
 
     def watch(event: str, args: Any) -> None:
-        if event == "open" and _writes(args[1], args[2]):
-            count(args[0])
-        elif event == "os.rename":  # before a file takes its place
+        if (event == "open" and _writes(args[1], args[2])) or event == "os.rename":  # or before it takes its place
             count(args[0])
 
     def counted(save: Any) -> Any:

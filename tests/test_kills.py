@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +14,6 @@ import killed
 import pytest
 from safetensors import safe_open
 
-from attentrim.resuming import last_complete
 from attentrim.runs.pipeline import run
 from attentrim.runs.settings import RunSettings
 
@@ -25,9 +23,15 @@ METHODS = {
     "attendout": {"preset": "v2", "window": 4},
 }
 TRAINING = {
-    **{"num_train_epochs": 2, "per_device_train_batch_size": 16, "learning_rate": 1e-3, "use_cpu": True},
-    # neither logs nor saves come at the ends of epochs alone, six steps long
-    **{"logging_steps": 5, "save_strategy": "steps", "save_steps": 4, "disable_tqdm": True},
+    "num_train_epochs": 2,
+    "per_device_train_batch_size": 16,
+    "learning_rate": 1e-3,
+    "use_cpu": True,
+    "disable_tqdm": True,
+    # an epoch has six steps: neither logs nor saves come at its end alone
+    "logging_steps": 5,
+    "save_strategy": "steps",
+    "save_steps": 4,
 }
 OF_THE_MACHINE = ("runtime", "per_second", "preparation_time", "train_seconds", "peak_memory", "measured_with")
 MOMENTS = {"save": 40, "step": 12, "evaluation": 4, "finish": 16}
@@ -38,8 +42,14 @@ KILLS = int(os.environ.get("ATTENTRIM_KILLS", "4"))
 
 def settings(home, directory, name):
     return RunSettings(
-        **{"model": str(home / "tiny"), "task": "cola", "data_dir": str(home / "data"), "output_dir": str(directory)},
-        **{"method": name, "method_config": METHODS[name], "training": TRAINING, "no_bench": True},
+        model=str(home / "tiny"),
+        task="cola",
+        data_dir=str(home / "data"),
+        output_dir=str(directory),
+        method=name,
+        method_config=METHODS[name],
+        training=TRAINING,
+        no_bench=True,
     )
 
 
@@ -59,7 +69,9 @@ def outcome(directory):
 def digest(file):
     """Of all tensors; the order of a file's metadata is any."""
     with safe_open(file, "np") as opened:
-        return hashlib.sha256(b"".join(opened.get_tensor(name).tobytes() for name in sorted(opened.keys()))).hexdigest()
+        return hashlib.sha256(
+            b"".join(opened.get_tensor(name).tobytes() for name in sorted(opened.keys()))
+        ).hexdigest()
 
 
 def timeless(found):
@@ -120,18 +132,18 @@ def test_a_command_that_is_killed_again_and_again_goes_on_to_the_same_end(home, 
     config |= {"--data_dir": made.data_dir, "--output_dir": directory, "--method": name}
     words = [str(word) for pair in config.items() for word in pair]
     words += ["--no_bench", "--method_config", *(f"{key}={value}" for key, value in METHODS[name].items())]
-    draw, kills = random.Random(name), 0
+    draw, kills, config_file = random.Random(name), 0, directory / "config.yaml"
     while not (directory / "metrics.json").is_file():
+        before = config_file.stat().st_mtime_ns if config_file.is_file() else 0
         process = subprocess.Popen([sys.executable, "-m", "attentrim", "train", *words], stderr=subprocess.PIPE)
-        until = time.monotonic() + 120
-        while not (directory / "config.yaml").is_file() and process.poll() is None and time.monotonic() < until:
-            time.sleep(0.05)
+        while process.poll() is None and not (config_file.is_file() and config_file.stat().st_mtime_ns > before):
+            time.sleep(0.01)  # until it has begun
         try:
-            _, printed = process.communicate(timeout=draw.uniform(0, 8))
+            _, printed = process.communicate(timeout=draw.uniform(0, 0.7) if kills < 8 else None)
             assert process.returncode == 0, printed
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             process.communicate()
             kills += 1
+    assert kills
     assert outcome(directory) == undisturbed(name)
-    assert last_complete(directory) is None or kills
