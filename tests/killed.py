@@ -22,20 +22,46 @@ def in_process(target: Any, *args: Any) -> int:
     return int(process.exitcode)
 
 
-def die_at_write(number: int) -> None:
-    """End this process, as a kill does, in its so-many-th write of a file below a checkpoint.
+def die_at(moment: str, number: int) -> None:
+    """End this process, as a kill does, in the so-many-th of its steps, batches of an evaluation, or writes.
 
-    The file is there then, and empty or cut off: nothing is flushed, nothing is closed.
+    Moments: `save` (a write below a checkpoint), `finish` (a write of what a finished run has), `step`, `evaluation`.
     """
+    if moment in ("step", "evaluation"):
+        _die_at_call("training_step" if moment == "step" else "prediction_step", number)
+    else:
+        _die_at_write(number, in_checkpoint=moment == "save")
+
+
+def _die_at_call(name: str, number: int) -> None:
+    import transformers
+
+    original, seen = getattr(transformers.Trainer, name), 0
+
+    def counted(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal seen
+        seen += 1
+        result = original(self, *args, **kwargs)
+        if seen == number:
+            os._exit(KILLED)
+        return result
+
+    setattr(transformers.Trainer, name, counted)
+
+
+def _die_at_write(number: int, in_checkpoint: bool) -> None:
+    """The file is there then, and empty or cut off: nothing is flushed, nothing is closed."""
     import safetensors.torch
     import torch
     import transformers.modeling_utils
+
+    import attentrim.runs.attention
 
     seen = 0
 
     def count(path: Any) -> None:
         nonlocal seen
-        if isinstance(path, str | os.PathLike) and "checkpoint-" in str(path):
+        if isinstance(path, str | os.PathLike) and _counts(str(path), in_checkpoint):
             seen += 1
             if seen == number:
                 Path(path).parent.mkdir(exist_ok=True)
@@ -44,7 +70,7 @@ def die_at_write(number: int) -> None:
                 os._exit(KILLED)
 
     def watch(event: str, args: Any) -> None:
-        if event == "open" and _writes(args[1], args[2]):
+        if (event == "open" and _writes(args[1], args[2])) or event == "os.rename":  # or before it takes its place
             count(args[0])
 
     def counted(save: Any) -> Any:
@@ -57,8 +83,16 @@ def die_at_write(number: int) -> None:
         return save_and_count
 
     torch.save = counted(torch.save)
-    transformers.modeling_utils.safe_save_file = counted(safetensors.torch.save_file)
+    saves_file = counted(safetensors.torch.save_file)
+    transformers.modeling_utils.safe_save_file = attentrim.runs.attention.save_file = saves_file
     sys.addaudithook(watch)
+
+
+FINISHED = ("plan.json", "model.safetensors", "config.json", "attention.safetensors", "metrics.json", "README.md")
+
+
+def _counts(path: str, in_checkpoint: bool) -> bool:
+    return in_checkpoint if "checkpoint-" in path else not in_checkpoint and path.endswith(FINISHED)
 
 
 def _writes(mode: Any, flags: Any) -> bool:

@@ -29,7 +29,7 @@ LAYERS = (
     "bench",
     "speed",
     "distillation noise calibration schedules",
-    "methods resuming",
+    "methods resuming counters",
     "trainer",
     "runs.reader runs.headline",
     "plots",

@@ -1,21 +1,20 @@
-"""Runs that cannot be lost or mixed up: fingerprints, half-written checkpoints, kills, signals, locks, full disks."""
+"""Runs that cannot be lost or mixed up: fingerprints, half-written checkpoints, finished runs, signals, locks."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import killed
 import pytest
 import training as tr
-from commands import fails, run_json
+from commands import fails, run, run_json
 
 from attentrim import AttendOut, AutoAttention, Distillation, Fisher, Trainer
 from attentrim.errors import AttentrimError, TrainingError
@@ -127,35 +126,50 @@ def test_nothing_to_go_on_from(tmp_path):
         trainer_in(tmp_path).train(resume_from_checkpoint=str(tmp_path / "nowhere"))
 
 
-def train_until_killed(directory, name, write):
-    killed.die_at_write(write)
-    made = trainer_in(directory, name)
-    made.train(resume_from_checkpoint=last_complete(directory))
-    os._exit(0)
+def test_a_checkpoint_that_is_saved_anew_is_not_whole_meanwhile(tmp_path, monkeypatch):
+    """Over an older one of the same step: its state would tell that the new weights are whole."""
+    trainer_in(tmp_path).train()
+    again, seen = trainer_in(tmp_path), []
+    save = again._save_optimizer_and_scheduler
+
+    def look_and_save(directory):
+        seen.append(last_complete(tmp_path))
+        save(directory)
+
+    monkeypatch.setattr(again, "_save_optimizer_and_scheduler", look_and_save)
+    again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-15"))
+    assert seen == [str(tmp_path / "checkpoint-15")]
 
 
-WRITES = 40
-"""Of four checkpoints, at least."""
-KILLS = int(os.environ.get("ATTENTRIM_KILLS", "4"))
-"""For each method, spread over the writes of all checkpoints."""
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_runs_that_are_killed_while_they_save_go_on_to_the_same_end(tmp_path, name):
-    whole = trainer_in(tmp_path / "whole", name)
+def test_a_checkpoint_of_the_last_step_has_none_left(tmp_path):
+    """In the middle of an epoch, where the stock Trainer takes one step more."""
+    whole = trainer_in(tmp_path, max_steps=18, save_steps=6)
     whole.train()
-    for number in range(KILLS):
-        directory = tmp_path / f"killed-{number}"
-        write = 1 + number * WRITES // KILLS
-        assert killed.in_process(train_until_killed, directory, name, write) == killed.KILLED
-        again = trainer_in(directory, name)
-        again.train(resume_from_checkpoint=last_complete(directory))
-        assert tr.same(tr.weights(whole.model), tr.weights(again.model)), f"killed at write {write}"
-        assert again.plan() == whole.plan()
+    again = trainer_in(tmp_path, max_steps=18, save_steps=6)
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 18
+    assert tr.same(tr.weights(whole.model), tr.weights(again.model))
+
+
+def test_a_resumed_run_reports_as_one_run(tmp_path):
+    """Losses that are logged over several steps, and in all; the seconds of all parts."""
+    settings = {"save_steps": 4, "save_total_limit": 9, "logging_steps": 5}
+    whole, again = trainer_in(tmp_path, **settings), trainer_in(tmp_path, **settings)
+    output = whole.train()
+    state = tmp_path / "checkpoint-8" / "trainer_state.json"
+    kept = json.loads(state.read_text())
+    kept["stateful_callbacks"]["attentrim"]["seconds"] = 1000.0
+    state.write_text(json.dumps(kept))
+    resumed = again.train(resume_from_checkpoint=str(tmp_path / "checkpoint-8"))
+    assert [line["loss"] for line in again.state.log_history if "loss" in line] == [
+        line["loss"] for line in whole.state.log_history if "loss" in line
+    ]
+    assert resumed.training_loss == output.training_loss
+    assert 1000 < resumed.metrics["train_runtime"] < 2000
 
 
 def test_an_evaluation_that_ends_an_epoch_is_made_up_for(tmp_path):
-    """The checkpoint of an epoch's last step is saved before the epoch is evaluated."""
+    """The stock Trainer saves the checkpoint of an epoch's last step before the epoch is evaluated."""
     settings = {"save_steps": 4, "save_total_limit": 9, "eval_strategy": "epoch"}
     model = {"hidden_dropout_prob": 0.1}
     whole = tr.trainer(tmp_path, METHODS["autoattention"](), tr.classifier(**model), **{**SAVES, **settings})
@@ -184,7 +198,7 @@ def words(home, directory, *more):
 
 def test_a_finished_run_stays_unless_it_is_to_be_replaced(home, tmp_path, capsys):
     directory = tmp_path / "run"
-    run_json(capsys, *words(home, directory))
+    run_json(capsys, *words(home, directory, "--keep_checkpoints"))
     (directory / "report.html").write_text("of the first run")
     before = content(directory)
     assert "holds a finished run" in fails(capsys, *words(home, directory, "--seed", 1))
@@ -199,6 +213,55 @@ def test_a_finished_run_stays_unless_it_is_to_be_replaced(home, tmp_path, capsys
     result = run_json(capsys, *words(home, directory, "--seed", 1, "--overwrite_output_dir"))
     assert result["seed"] == 1
     assert not (directory / "report.html").exists()
+
+
+def test_an_older_run_is_not_passed_off_as_the_new_one(home, tmp_path, capsys):
+    """A finished run; a second one, in its place, that dies before its first checkpoint; and then `resume`."""
+    directory = tmp_path / "run"
+    run_json(capsys, *words(home, directory, "--keep_checkpoints"))
+    second = [str(word) for word in words(home, directory, "--seed", 1, "--overwrite_output_dir")]
+    assert killed.in_process(train_until_the_first_step, second) == killed.KILLED
+    assert not (directory / "model.safetensors").exists()
+    resume = words(home, directory, "--seed", 1, "--resume_from_checkpoint", "true")
+    assert "nothing to go on from" in fails(capsys, *resume)
+    result = run_json(capsys, *words(home, directory, "--seed", 1))
+    assert result["seed"] == 1
+    alone = run_json(capsys, *words(home, tmp_path / "alone", "--seed", 1))
+    assert result["train_loss"] == alone["train_loss"]
+
+
+def train_until_the_first_step(command):
+    from attentrim.cli import main
+
+    killed.die_at("step", 1)
+    main(command)
+
+
+def test_a_second_run_that_dies_in_training_leaves_nothing_of_the_first_beside_it(home, tmp_path, capsys):
+    directory = tmp_path / "run"
+    run_json(capsys, *words(home, directory))
+    run("report", "--run", directory)
+    diverges = ("--overwrite_output_dir", "--learning_rate", "1e30", "--max_grad_norm", 0)
+    assert "training stopped" in fails(capsys, *words(home, directory, *diverges))
+    left = {path.name for path in directory.iterdir()}
+    assert not left & {"metrics.json", "report.html", "model.safetensors", "plan.json", "attention.safetensors"}
+
+
+def test_a_finished_run_keeps_its_model_and_not_its_checkpoints(home, tmp_path, capsys):
+    """Which hold the optimizer's state, twice as large as the model."""
+    whole = run_json(capsys, *words(home, tmp_path / "kept", "--keep_checkpoints"))
+    assert list((tmp_path / "kept").glob("checkpoint-*"))
+    assert run(*words(home, tmp_path / "run")) == 0
+    assert "--keep_checkpoints keeps it" in capsys.readouterr().out
+    assert not list((tmp_path / "run").glob("checkpoint-*"))
+    size = sum(path.stat().st_size for path in (tmp_path / "run").iterdir())
+    assert size < 1.3 * (tmp_path / "run" / "model.safetensors").stat().st_size + 2**20
+    run_json(capsys, *words(home, tmp_path / "two", "--save_total_limit", 2))
+    assert len(list((tmp_path / "two").glob("checkpoint-*"))) == 2
+    assert content(tmp_path / "run")["model.safetensors"] == content(tmp_path / "two")["model.safetensors"]
+    finished = ("--resume_from_checkpoint", "true")
+    assert "holds a finished run" in fails(capsys, *words(home, tmp_path / "run", *finished))
+    assert whole["value"] == json.loads((tmp_path / "run" / "metrics.json").read_text())["value"]
 
 
 def test_a_model_that_is_no_run_is_not_replaced_either(home, tmp_path, capsys):
@@ -225,24 +288,57 @@ def test_the_same_command_goes_on(home, tmp_path, capsys):
 # Signals
 
 
+def stop(command, history, number):
+    """What a command that is told to stop, after a few steps, printed; and its exit code."""
+    process = subprocess.Popen(command, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while time.monotonic() < until and (not history.is_file() or history.read_text().count("\n") < 5):
+        time.sleep(0.05)
+    process.send_signal(number)
+    return process.communicate(timeout=120)[0], process.returncode
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_is_told_to_stop_saves_and_says_how_to_go_on(home, tmp_path, number):
     directory = tmp_path / "run"
     command = [str(word) for word in words(home, directory, "--logging_steps", 1, "--num_train_epochs", 40)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "attentrim", *command], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
     history = directory / "history.jsonl"
-    until = time.monotonic() + 120
-    while time.monotonic() < until and (not history.is_file() or history.read_text().count("\n") < 5):
-        time.sleep(0.1)
-    process.send_signal(number)
-    printed = "".join(process.communicate(timeout=120))
-    assert process.returncode == 128 + number, printed
+    printed, code = stop([sys.executable, "-m", "attentrim", *command], history, number)
+    assert code == 128 + number, printed
     assert "to go on: attentrim train" in printed
     assert last_complete(directory) is not None
     assert not (directory / "metrics.json").exists()
     assert json.loads(history.read_text().splitlines()[-1])["step"] < 300
+
+
+def stop_two_processes(home, directory):
+    """The command, what it printed when it was stopped, and the checkpoint that it left."""
+    train = [str(word) for word in words(home, directory, "--logging_steps", 1, "--num_train_epochs", 12)]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [*launcher, "-m", "attentrim", *train]
+    printed, _ = stop(command, directory / "history.jsonl", signal.SIGTERM)
+    checkpoint = last_complete(directory)
+    assert checkpoint is not None, printed
+    return command, printed, Path(checkpoint)
+
+
+def test_several_processes_stop_after_the_same_step(home, tmp_path):
+    _, printed, checkpoint = stop_two_processes(home, tmp_path / "run")
+    assert (
+        printed.count(f"stopped after step {checkpoint.name.removeprefix('checkpoint-')} of 36, which is saved") == 1
+    )
+    assert printed.count("to go on: torchrun --nproc_per_node 2 -m attentrim train") == 1
+    assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
+
+
+@pytest.mark.slow
+def test_several_processes_that_were_stopped_go_on(home, tmp_path):
+    command, _, checkpoint = stop_two_processes(home, tmp_path / "run")
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0, again.stderr
+    assert f"going on from {checkpoint}" in again.stdout
+    logged = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in logged if "loss" in line] == list(range(1, 37))
 
 
 # One at a time
@@ -269,35 +365,6 @@ def test_two_processes_cannot_write_to_one_directory(home, tmp_path, capsys):
     with locked(directory):
         pass  # the lock died with the process that held it
     assert not (directory / ".attentrim.lock").exists()
-
-
-# Disks
-
-
-def train_on_a_small_disk(directory, size, said):
-    """Files beyond a size cannot be written: what torch and safetensors say then is what they say of a full disk."""
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    made = trainer_in(directory)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    try:
-        made.train()
-    except AttentrimError as error:
-        said.write_text(str(error))
-        os._exit(3)
-    os._exit(0)
-
-
-@pytest.mark.parametrize("size", [20_000, 60_000, 100_000])
-def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path, size):
-    said = tmp_path / "said"
-    assert killed.in_process(train_on_a_small_disk, tmp_path / "run", size, said) == 3
-    line = said.read_text()
-    assert "\n" not in line
-    assert "Cannot write" in line
-    assert "checkpoint-5" in line
-    assert "No checkpoint was saved yet" in line
-    assert last_complete(tmp_path / "run") is None
-    assert not (tmp_path / "run" / "checkpoint-5").exists()
 
 
 # Sharded weights, and what failed commands leave

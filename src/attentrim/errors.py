@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 LONGEST = 2000
 """Characters of a message: what it quotes may be as long as the file that it is from."""
@@ -35,6 +36,14 @@ class MethodError(AttentrimError):
 
 class TrainingError(AttentrimError):
     """A run that went wrong in a way that more steps would not mend."""
+
+
+class WriteError(AttentrimError):
+    """A file that could not be written: the disk is full, or the directory cannot be written to."""
+
+    def __init__(self, path: Path, cause: str) -> None:
+        super().__init__(f"Cannot write {path}: {cause}.")
+        self.path, self.cause = path, cause
 
 
 class TaskError(AttentrimError):

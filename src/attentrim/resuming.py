@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +48,12 @@ def steps_in(checkpoint: Path) -> int | None:
 
 def last_complete(directory: str | Path) -> str | None:
     """The last checkpoint of a run that is whole."""
-    found = {path: steps_in(path) for path in _checkpoints(directory)}
+    found = {path: steps_in(path) for path in checkpoints_in(directory)}
     whole = {path: step for path, step in found.items() if step is not None}
     return str(max(whole, key=lambda path: whole[path])) if whole else None
 
 
-def _checkpoints(directory: str | Path) -> list[Path]:
+def checkpoints_in(directory: str | Path) -> list[Path]:
     place = Path(directory)
     return [path for path in place.iterdir() if CHECKPOINT.match(path.name)] if place.is_dir() else []
 
@@ -68,11 +68,6 @@ def check_whole(checkpoint: str | Path) -> None:
     missing = [pattern for pattern in PARTS if not list(place.glob(pattern))]
     if missing:
         raise TrainingError(f"Cannot go on from {checkpoint}: it lacks {' and '.join(missing)}.")
-
-
-def evaluated_at(log: Sequence[Mapping[str, Any]], step: int) -> bool:
-    """Whether a log has an evaluation of a step."""
-    return any(line.get("step") == step and any(name.startswith("eval_") for name in line) for line in log)
 
 
 # Whether it is of the same run

@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import IntervalStrategy
 
+from .atomic import explained
 from .calibration import Calibration, HeldOut, hold_out, special_ids
+from .checkpoint.saving import saving
+from .counters import Counters
 from .distillation import Distillation
 from .distillation.loss import loss_with_teacher
 from .distillation.teacher import FOLDER, copy_as_teacher, frozen, load_as_teacher
@@ -25,7 +26,7 @@ from .methods.processes import average
 from .methods.session import Session
 from .modes import evaluating
 from .plan import Plan
-from .resuming import check_same_run, check_whole, evaluated_at, fingerprint, last_complete, write_fingerprint
+from .resuming import STATE, check_same_run, check_whole, fingerprint, last_complete, write_fingerprint
 from .schedules import restarted
 from .sites import unwrap
 
@@ -72,9 +73,12 @@ class Trainer(transformers.Trainer):
         self._fingerprint: dict[str, Any] = {}
         self._checkpoint: str | None = None
         self._normalisation_checked = False
+        self._last_step_end = -1
         _refuse_shards(kwargs.get("args", args[1] if len(args) > 1 else None))
         super().__init__(*args, **kwargs)
         _refuse_shards(self)
+        self._counters = Counters(self)
+        self.add_callback(self._counters)
         if teacher is None and self.distillation is not None and self._starts_as_teacher:
             teacher = copy_as_teacher(self.model)
         self._check_teacher(teacher)
@@ -111,6 +115,7 @@ class Trainer(transformers.Trainer):
             raise TrainingError(f"There is nothing to go on from: {self.directory} holds no checkpoint that is whole.")
         self._checkpoint = str(found) if found else None
         self.check_resume(self._checkpoint)
+        self._last_step_end = -1
         self._fingerprint = fingerprint(self)  # now: training itself changes a model's config
         return super().train(self._checkpoint, *args, **kwargs)
 
@@ -119,6 +124,14 @@ class Trainer(transformers.Trainer):
         if checkpoint is not None:
             check_whole(checkpoint)
             check_same_run(checkpoint, fingerprint(self))
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        if self.state.global_step < self.state.max_steps:  # a checkpoint of the last step has none left to go
+            super()._run_epoch(*args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: float) -> Any:
+        start_time -= self._counters.seconds_before
+        return super()._finalize_training(trial, num_train_samples, start_time)  # type: ignore[no-untyped-call]
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         inputs = self._prepare_inputs(inputs)
@@ -206,15 +219,6 @@ class Trainer(transformers.Trainer):
                 self.session.note({key: value for key, value in found.items() if not key.endswith(_SPEEDS)})
         return super().evaluate(eval_dataset, *args, **kwargs)
 
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """A checkpoint of the last step of an epoch is older than the evaluation that ends the epoch: it is owed."""
-        super()._load_rng_state(checkpoint)
-        state, by_epoch = self.state, self.args.eval_strategy == IntervalStrategy.EPOCH
-        if checkpoint is None or not by_epoch or state.epoch is None or not float(state.epoch).is_integer():
-            return
-        if not evaluated_at(state.log_history, state.global_step):
-            self._determine_best_metric(self._evaluate(None, None), None)
-
     @property
     def dense_model(self) -> Any:
         """What the method's dense steps left, where the run goes on to distil from it; None elsewhere."""
@@ -238,16 +242,38 @@ class Trainer(transformers.Trainer):
         if self.session is not None and self.args.should_save:
             self.session.save(target) if _internal_call else self.plan().save(target / "plan.json")
 
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        """Comes after each step, and once more after the last one of an epoch: that step is saved only then.
+
+        A checkpoint that were older than the log and the evaluation that end an epoch would be resumed without them.
+        """
+        control, state = self.control, self.state
+        ends_epoch = control.should_training_stop or control.should_epoch_stop or float(state.epoch or 0).is_integer()
+        comes_again = ends_epoch and state.global_step != self._last_step_end
+        self._last_step_end = state.global_step
+        postponed = comes_again and control.should_save
+        control.should_save = control.should_save and not postponed
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+        self.control.should_save = self.control.should_save or postponed
+
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """The state is what tells that a checkpoint is whole: an older one goes first, the new one comes last."""
         place = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
+        self._counters.keep()
         try:
+            if self.args.should_save:
+                (place / STATE).unlink(missing_ok=True)
             super()._save_checkpoint(model, trial)
-        except (OSError, RuntimeError, SafetensorError) as error:
-            cause = _cause(error, place.parent)
-            if cause is None:
+        except Exception as error:
+            found = explained(error, place, place)
+            if found is None:
                 raise
             shutil.rmtree(place, ignore_errors=True)
-            raise TrainingError(f"Cannot write {place}: {cause}. {self._last_checkpoint()}") from error
+            raise TrainingError(f"{found} {self._last_checkpoint()}") from error
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()  # every process has written its part before the state is
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         """A model whose set of heads is not the final one cannot be the best."""
@@ -332,18 +358,6 @@ def _refuse_shards(source: Any) -> None:
             )
 
 
-def _cause(error: Exception, directory: Path) -> str | None:
-    """Why a checkpoint could not be written, if the disk is to blame: torch says no more than where it noticed."""
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, SafetensorError):
-        return str(error)
-    if "inline_container" in str(error) or "PytorchStreamWriter" in str(error):
-        free = shutil.disk_usage(directory).free
-        return f"a file could not be written to its end ({free / 1e6:,.1f} MB are free)"
-    return None
-
-
 class _Driver(MethodCallback):
     """The method's callback with what only its own Trainer can do: start over, resume, keep a teacher.
 
@@ -380,7 +394,8 @@ class _Driver(MethodCallback):
         if self.keeps_teacher and state.global_step == self._dense_steps(state):
             trainer.teacher = copy_as_teacher(trainer.model)
             if state.is_world_process_zero:
-                trainer.teacher.save_pretrained(Path(trainer.directory) / FOLDER)
+                with saving(Path(trainer.directory) / FOLDER) as stage:
+                    trainer.teacher.save_pretrained(stage)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The Trainer itself saved the session, with the model."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttentrimError
+from ..errors import AttentrimError, WriteError
 from ..runs.reader import CARD, Recorded
 from .names import known_as
 from .page import Page
@@ -76,9 +76,11 @@ def write_card(
 
 
 def try_card(*args: Any, **kwargs: Any) -> None:
-    """Write it; where that fails, the model is saved all the same, and a warning says why its card is not."""
+    """Write it; where the card that is there is in the way, a warning says so, and the model is saved all the same."""
     try:
         write_card(*args, **kwargs)
+    except WriteError:
+        raise
     except (AttentrimError, OSError) as error:
         warnings.warn(f"No model card was written: {error}", stacklevel=3)
 

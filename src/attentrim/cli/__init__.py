@@ -108,7 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         output.error(f"{type(error).__name__}: {error} (ATTENTRIM_DEBUG=1 shows where)")
         return 1
     except KeyboardInterrupt as error:
-        output.error(str(error) or "stopped")
+        if output.main:
+            output.error(str(error) or "stopped")
         return 128 + getattr(error, "number", signal.SIGINT)
     return 0
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from ..bench import BACKENDS, DEVICES, DTYPES, RIVALS, Row
 from ..errors import AttentrimError
+from ..runs.directories import check_output_file
+from ..runs.reader.files import BENCH
 from .output import Output, positive, size_table
 from .speed_table import label, show_rows
 
@@ -119,12 +121,11 @@ def _latency_table(args: argparse.Namespace, output: Output, model: Any) -> None
 
 def _check_files(args: argparse.Namespace) -> None:
     """Before minutes of measuring, not after."""
-    if args.latency_table and (Path(args.latency_table).is_dir() or not Path(args.latency_table).parent.is_dir()):
-        raise AttentrimError(f"--latency_table must be a file in a directory that exists. Got {args.latency_table!r}.")
-    if args.out is not None and (Path(args.out).is_dir() or not Path(args.out).parent.is_dir()):
-        raise AttentrimError(f"--out must be a file in a directory that exists. Got {args.out!r}.")
     if args.card and not (Path(args.model).is_dir() and args.against):
         raise AttentrimError("--card writes beside the model how fast it is: it needs a directory, and --against.")
+    for path in (args.latency_table, args.out, Path(args.model) / BENCH if args.card else None):
+        if path is not None:
+            check_output_file(path)
 
 
 def _measure(args: argparse.Namespace, model: Any, against: Any) -> list[Row]:
@@ -174,7 +175,6 @@ def _keep(args: argparse.Namespace, output: Output, data: Mapping[str, Any]) -> 
     """In the file and beside the model, where that was asked for."""
     from ..card import write_card
     from ..runs.files import write_json
-    from ..runs.reader import BENCH
 
     if args.out:
         write_json(Path(args.out), data)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError, TaskError
+from ..runs.directories import check_output_file
 from .arguments import add_task_arguments, task_settings
 from .output import Output, metric_rows, positive
 
@@ -60,8 +60,7 @@ def _check(args: argparse.Namespace) -> None:
         raise AttentrimError("--model is missing: a trained checkpoint.")
     if not args.predictions:
         return
-    if Path(args.predictions).is_dir() or not Path(args.predictions).resolve().parent.is_dir():
-        raise AttentrimError(f"Cannot write {args.predictions}: it must be a file in a directory that exists.")
+    check_output_file(args.predictions)
     if args.skip_bad_rows:
         raise AttentrimError("--predictions files an answer for each row: leave --skip_bad_rows out.")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..runs.settings import DATA_SETTINGS
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
+    from ..atomic import staged
     from ..export import export_onnx
     from ..runs.directories import check_output_dir, copy_companions
     from ..runs.models import load_model, silence_libraries
@@ -41,9 +43,11 @@ def run(args: argparse.Namespace, output: Output) -> None:
     output_dir = check_output_dir(args.output_dir, args.model)
     has_data = given_settings(args, DATA_SETTINGS)
     model, evaluation = _with_data(args, output) if has_data else (load_model(args.model), None)
-    report = export_onnx(model, output_dir, quantize=args.quantize)
-    copy_companions(args.model, output_dir, output.say)
-    model.config.save_pretrained(output_dir)
+    with staged(output_dir) as stage:
+        report = export_onnx(model, stage, quantize=args.quantize)
+        copy_companions(args.model, stage, output.say, output_dir)
+        model.config.save_pretrained(stage)
+    report = replace(report, path=str(output_dir / Path(report.path).name))
     _describe(output, report)
     measured = _measure(output, report, model, evaluation) if evaluation else _no_metric(args, output, report)
     output.result({"output_dir": args.output_dir, "format": args.format, **asdict(report), **measured})

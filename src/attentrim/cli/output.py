@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 class Output:
     def __init__(self, json: bool = False, quiet: bool = False) -> None:
         self.json = json
-        self.quiet = quiet or os.environ.get("RANK", "0") != "0"  # the main process speaks for all
+        self.main = os.environ.get("RANK", "0") == "0"
+        """Of several processes, the one that speaks for all."""
+        self.quiet = quiet or not self.main
         self.stdout = sys.stdout
         self.console = Console(stderr=json, highlight=False)
 

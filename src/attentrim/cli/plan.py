@@ -117,12 +117,12 @@ def _method(args: argparse.Namespace) -> Method:
 
 def _places(args: argparse.Namespace) -> Path | None:
     """Where the smaller model goes, if anywhere; what could not be written is refused before anything is computed."""
-    from ..runs.directories import check_output_dir
+    from ..runs.directories import check_output_dir, check_output_file
 
     if not args.out and not args.output_dir:
         raise AttentrimError(
             "Say what to write: --out PLAN.json, --output_dir DIRECTORY for the smaller model, or both."
         )
-    if args.out and (not Path(args.out).resolve().parent.is_dir() or Path(args.out).is_dir()):
-        raise AttentrimError(f"Cannot write {args.out}: it must be a file in a directory that exists.")
+    if args.out:
+        check_output_file(args.out)
     return check_output_dir(args.output_dir, args.model) if args.output_dir else None

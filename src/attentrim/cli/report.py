@@ -34,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, output: Output) -> None:
     from ..report import write_report
+    from ..runs.directories import check_output_file
 
     out = Path(args.out or (Path(args.runs[0]) / PAGE if len(args.runs) == 1 else COMPARISON))
     for place in args.runs:
         if not Path(place).is_dir():
             raise AttentrimError(f"There is no directory {place}.")
-    if out.is_dir() or not out.resolve().parent.is_dir():
-        raise AttentrimError(f"Cannot write {out}: it must be a file in a directory that exists.")
+    check_output_file(out)
     found = write_report(args.runs, out)
     missing = {str(run.path): run.missing for run in found if run.missing}
     for place, sentences in missing.items():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,10 +57,18 @@ def run(args: argparse.Namespace, output: Output) -> None:
     try:
         finished = pipeline.run(settings, say=output.say, progress=CompactProgress, stoppable=True)
     except Stopped as stopped:
-        output.say(f"\nto go on: attentrim {shlex.join(args.words)}")
+        output.say(f"\nto go on: {_command(args.words)}")
         raise stopped
     if finished.trainer.is_world_process_zero():
         report(output, finished)
+
+
+def _command(words: Sequence[str]) -> str:
+    """As it was given, with the launcher of several processes."""
+    processes, here = os.environ.get("WORLD_SIZE", "1"), os.environ.get("LOCAL_WORLD_SIZE")
+    launcher = f"torchrun --nproc_per_node {here} -m " if processes != "1" and processes == here else ""
+    launched = "" if launcher or processes == "1" else ", launched as before"
+    return f"{launcher}attentrim {shlex.join(words)}{launched}"
 
 
 def report(output: Output, finished: Finished) -> None:

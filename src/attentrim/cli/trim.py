@@ -48,6 +48,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         raise AttentrimError(f"Say what to remove: either --plan, or any of {flags}.")
 
     from ..card import try_card
+    from ..checkpoint.saving import saving
     from ..checkpoint.stored import stored_plan
     from ..cost import cost
     from ..plan import Plan
@@ -63,12 +64,13 @@ def run(args: argparse.Namespace, output: Output) -> None:
     plan = plan or Plan.of(model, made_by={"method": "by hand"}, **removed)
     small = (portable if args.portable else trim)(model, plan)
     before, after = cost(model), cost(small)
-    small.save_pretrained(output_dir)
     # what the checkpoint is, in the full model's numbering, even if this was its second trim
     whole = stored_plan(small) or plan
-    whole.save(output_dir / "plan.json")
-    copied = copy_companions(args.model, output_dir, output.say)
-    try_card(output_dir, small, base=args.model)
+    with saving(output_dir) as stage:
+        small.save_pretrained(stage)
+        whole.save(stage / "plan.json")
+        copied = copy_companions(args.model, stage, output.say, output_dir)
+        try_card(stage, small, base=args.model)
 
     size_table(output, "portable" if args.portable else "trimmed", before, after, whole)
     output.say(f"removed: {', '.join(whole.describe())}")

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttentrimError
+from ..atomic import explaining, write_text
+from ..errors import AttentrimError, WriteError
 from ..guarded import read_json
+from ..runs.files import write_json
 from ..runs.reader import METRICS
 from .experiment import Entry, Experiment
 from .workers import DONE, SETTINGS, Workers
@@ -102,9 +104,13 @@ def _ready(run: Run, failed: set[Path]) -> bool:
 def _start(workers: Workers, run: Run) -> str | None:
     """In a fresh directory; why the run failed, or None."""
     shutil.rmtree(run.directory, ignore_errors=True)
-    run.directory.mkdir(parents=True)
-    (run.directory / SETTINGS).write_text(json.dumps(run.settings, indent=2) + "\n", encoding="utf-8")
-    (run.directory / DATA).write_text(fingerprint(run), encoding="utf-8")
+    try:
+        with explaining(run.directory):
+            run.directory.mkdir(parents=True)
+        write_json(run.directory / SETTINGS, run.settings)
+        write_text(run.directory / DATA, fingerprint(run))
+    except WriteError as error:
+        return str(error)
     return workers.run(run.directory)
 
 

@@ -13,12 +13,12 @@ several (`type_vocab_size` above 1), as tokenizers do. Decoders come without a c
 from __future__ import annotations
 
 import math
-import os
-import tempfile
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..atomic import staged
 from ..inputs import example_inputs
 from ..sites import unwrap
 from . import checking, quantizing, refusals, writing
@@ -52,16 +52,15 @@ def export_onnx(
     refusals.refuse_model(model)
     refusals.require_packages()
     folder = Path(output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
-        path = Path(scratch, FILE)
-        report = _write_and_check(model, path, folder, batch, length, tolerance)
-        if quantize is not None:
-            source, path = path, Path(scratch, quantize, FILE)
-            report = _quantize(model, source, path, report, batch, length)
-        for file in list(path.parent.iterdir()):
-            os.replace(file, folder / file.name)
-    return report
+    with staged(folder) as stage:
+        if quantize is None:
+            return _write_and_check(model, stage / FILE, folder, batch, length, tolerance)
+        source = stage / "float" / FILE
+        source.parent.mkdir()
+        report = _write_and_check(model, source, folder, batch, length, tolerance)
+        report = _quantize(model, source, stage / FILE, report, batch, length)
+        shutil.rmtree(source.parent)
+        return report
 
 
 def _write_and_check(model: Any, path: Path, folder: Path, batch: int, length: int, tolerance: float) -> ExportReport:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from ..checkpoint.saving import saving
 from ..surgery import trim
 from .processes import loss_scale
 
@@ -44,10 +45,11 @@ class MethodCallback(TrainerCallback):
 
     def _save_trimmed(self, folder: Path, plan: Plan, tokenizer: Any) -> None:
         """A model on the way, as it is now, without what its plan removes."""
-        trim(self.session.model, plan).save_pretrained(folder)
-        plan.save(folder / "plan.json")
-        if tokenizer is not None:
-            tokenizer.save_pretrained(folder)
+        with saving(folder) as stage:
+            trim(self.session.model, plan).save_pretrained(stage)
+            plan.save(stage / "plan.json")
+            if tokenizer is not None:
+                tokenizer.save_pretrained(stage)
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

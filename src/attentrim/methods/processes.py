@@ -35,6 +35,15 @@ def average(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def highest(value: int, device: torch.device) -> int:
+    """The largest that any process has."""
+    if processes() == 1:
+        return value
+    found = torch.tensor(value, device=device)
+    torch.distributed.all_reduce(found, op=torch.distributed.ReduceOp.MAX)
+    return int(found)
+
+
 def from_first(make: Callable[[], Value]) -> Value:
     """What the first process makes, for all: the others must not measure something else."""
     if processes() == 1:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save_file
 
+from ..atomic import replacing
 from ..control import Control
 from ..modes import evaluating
 
@@ -52,4 +53,5 @@ class AttentionLog:
         """Tensors are named moment.sentence.site; tokens and texts are in the file's metadata."""
         words = {"tokens": self.tokens, "texts": self.texts}
         metadata = {name: json.dumps(value, ensure_ascii=False) for name, value in words.items()}
-        save_file(self.tensors, path, metadata=metadata)
+        with replacing(path) as scratch:
+            save_file(self.tensors, scratch, metadata=metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -43,6 +44,7 @@ def check_output_dir(output_dir: str, model: str) -> Path:
             _MADE.append(path)
     except OSError as error:
         raise AttentrimError(f"Cannot make the directory {output_dir}: {error.strerror}.") from error
+    _check_writable(path)
     for pattern in ("*", "*/config.json"):
         for entry in sorted(path.glob(pattern)):
             if entry.is_symlink():
@@ -53,27 +55,41 @@ def check_output_dir(output_dir: str, model: str) -> Path:
     return path
 
 
-def copy_companions(model: str, output_dir: Path, say: Say = ignore) -> list[str]:
+def check_output_file(path: str | Path) -> None:
+    """Refuse early what could not be written."""
+    place = Path(path)
+    if place.is_dir() or not place.resolve().parent.is_dir():
+        raise AttentrimError(f"Cannot write {path}: it must be a file in a directory that exists.")
+    _check_writable(place if place.exists() and not place.is_file() else place.resolve().parent)
+
+
+def _check_writable(place: Path) -> None:
+    if not os.access(place, os.W_OK):
+        raise AttentrimError(f"Cannot write to {place}: it is read-only.")
+
+
+def copy_companions(model: str, stage: Path, say: Say = ignore, output_dir: Path | None = None) -> list[str]:
     """Copy what lies beside a local model's weights and is not written anew; the names copied.
 
+    They go to `stage`. What `output_dir` holds is no part of the model, though it may lie in the model's directory.
     Links that lead out of the model's directory are not followed: a model from elsewhere could name any file here.
     """
     source = Path(model)
     if not source.is_dir():
-        return _save_processor(model, output_dir)
+        return _save_processor(model, stage)
     copied = []
     for pattern in COMPANIONS:
         for path in sorted(source.glob(pattern)):
             relative = path.relative_to(source)
-            if output_dir.resolve() in path.resolve().parents:
+            if (output_dir or stage).resolve() in path.resolve().parents:
                 continue
             if str(relative) in (*WRITTEN_ANEW, *OF_A_RUN) or path.name.endswith(".index.json"):
                 continue
             if not _belongs(path, source):
                 say(f"{relative} is a link out of {model}: not copied")
                 continue
-            (output_dir / relative).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, output_dir / relative)
+            (stage / relative).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, stage / relative)
             copied.append(str(relative))
     return copied
 
@@ -97,7 +113,8 @@ def _save_processor(model: str, output_dir: Path) -> list[str]:
 
     processors: Any = transformers.AutoProcessor
     try:
-        saved = processors.from_pretrained(model, **STOCK_CODE).save_pretrained(output_dir)
+        processor = processors.from_pretrained(model, **STOCK_CODE)
     except (OSError, ValueError):
         return []
+    saved = processor.save_pretrained(output_dir)
     return [Path(path).name for path in saved or []]

@@ -11,6 +11,7 @@ from ..bench import measure
 from ..bench.backends import has_sdpa
 from ..bench.record import bench_record
 from ..card import known_as
+from ..checkpoint.saving import saving
 from ..checkpoint.stored import stored_plan
 from ..cost import Cost, cost
 from ..machine import peak_memory
@@ -141,11 +142,12 @@ def _save(trainer: Trainer, directory: Path, trim: bool) -> _Saved:
     kind = type(unwrap(trainer.model))
     if trainer.is_world_process_zero():
         final = trim_model(trainer.model, plan) if trimmed else trainer.model
-        final.save_pretrained(directory)
-        if trainer.processing_class is not None:
-            trainer.processing_class.save_pretrained(directory)
-        # what the checkpoint is, in the full model's numbering, even if it had been trimmed before
-        (stored_plan(final) or plan).save(directory / PLAN)
+        with saving(directory) as stage:
+            final.save_pretrained(stage)
+            if trainer.processing_class is not None:
+                trainer.processing_class.save_pretrained(stage)
+            # what the checkpoint is, in the full model's numbering, even if it had been trimmed before
+            (stored_plan(final) or plan).save(stage / PLAN)
     trainer.accelerator.wait_for_everyone()
     final = kind.from_pretrained(directory).eval()
     return _Saved(final, stored_plan(final) or plan, None if trimmed else plan)

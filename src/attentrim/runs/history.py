@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
-from ..atomic import write_text
+from ..atomic import explaining, write_text
 from ..checkpoint.stored import stored_plan
-from ..resuming import evaluated_at
 from ..sites import find_sites, unwrap
 from .reader import HISTORY
 
@@ -31,8 +30,8 @@ class HistoryWriter(TrainerCallback):
             return
         if state.global_step and self.path.is_file():
             lines = self.path.read_text(encoding="utf-8").splitlines()
-            kept = [line for line in lines if _is_before(line, state)]
-            write_text(self.path, "".join(f"{line}\n" for line in kept))
+            # one from before the first step, and one for each of the log as the checkpoint has it
+            write_text(self.path, "".join(f"{line}\n" for line in lines[: 1 + len(state.log_history)]))
         else:
             write_text(self.path, "")
             self._add(
@@ -46,7 +45,7 @@ class HistoryWriter(TrainerCallback):
 
     def _add(self, line: dict[str, Any]) -> None:
         session: Session | None = self.trainer.session
-        with self.path.open("a", encoding="utf-8") as file:
+        with explaining(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps({**line, **(session.record() if session else {})}) + "\n")
 
 
@@ -55,19 +54,3 @@ def original_heads(model: Any) -> list[list[int]]:
     plan = stored_plan(unwrap(model))
     sites = find_sites(model)
     return [plan.kept("heads", site.index) if plan and site.heads else list(range(site.heads)) for site in sites]
-
-
-def _is_before(line: str, state: Any) -> bool:
-    """Whether a line is older than the checkpoint; the evaluation of its step may have come after it."""
-    step: int = state.global_step
-    if _step(line) != step:
-        return _step(line) < step
-    return evaluated_at(state.log_history, step) or not evaluated_at([json.loads(line)], step)
-
-
-def _step(line: str) -> float:
-    """The step of a line; never, where the line was cut off with the run that wrote it."""
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return float("inf")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import AttentrimError
-from ..resuming import last_complete
+from ..resuming import checkpoints_in, last_complete
 from .reader import ATTENTION, BENCH, CONFIG, HISTORY, METRICS, PLAN, is_run
 
 LOCK = ".attentrim.lock"
@@ -57,9 +57,7 @@ def checkpoint_to_resume(directory: Path, wanted: str | None, overwrite: bool) -
     if wanted and wanted.lower() not in ("true", "false"):
         return wanted
     found = last_complete(directory)
-    if wanted and wanted.lower() == "true":
-        if found is None:
-            raise AttentrimError(f"There is nothing to go on from: {directory} holds no checkpoint that is whole.")
+    if wanted and wanted.lower() == "true" and found is not None:
         return found
     if not is_run(directory) and list(directory.glob("model*.safetensors")):
         raise AttentrimError(
@@ -69,7 +67,18 @@ def checkpoint_to_resume(directory: Path, wanted: str | None, overwrite: bool) -
         raise AttentrimError(
             f"{directory} holds a finished run: choose another --output_dir, or replace it (--overwrite_output_dir)."
         )
+    if wanted and wanted.lower() == "true":
+        raise AttentrimError(f"There is nothing to go on from: {directory} holds no checkpoint that is whole.")
     return None if wanted else found
+
+
+def remove_checkpoints(directory: Path) -> int:
+    """Take away the checkpoints of a run that has finished; the bytes that they took."""
+    freed = 0
+    for path in checkpoints_in(directory):
+        freed += sum(file.stat().st_size for file in path.rglob("*"))
+        shutil.rmtree(path)
+    return freed
 
 
 def clear_run(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from .evaluation import Evaluation
 from .finish import Finished, finish
 from .headline import times
 from .loading import Loaded, load_for_task
-from .occupied import checkpoint_to_resume, clear_run, locked
+from .occupied import checkpoint_to_resume, clear_run, locked, remove_checkpoints
 from .pretrained import load_teacher
 from .remarks import Say, ignore
 from .settings import RunSettings, read_method
@@ -105,13 +106,11 @@ def _run(
     writer.write_config(_config(settings, method, distillation, training, defaults))
     _show_progress(trainer, progress)
 
-    if stopping is not None and training.world_size == 1:  # several processes would have to stop after the same step
+    if stopping is not None:
         trainer.add_callback(stopping)
-        with stopping.listening():
-            trainer.train(resume_from_checkpoint=start)
-    else:
+    with stopping.listening() if stopping is not None else nullcontext():
         trainer.train(resume_from_checkpoint=start)
-    return finish(
+    finished = finish(
         writer,
         evaluation,
         trim=not settings.no_trim,
@@ -120,6 +119,10 @@ def _run(
         remarks=[STATES_ALONE] if bare else [],
         more=more,
     )
+    keeps = settings.keep_checkpoints or training.save_total_limit != DEFAULTS["save_total_limit"]
+    if trainer.is_world_process_zero() and not keeps and (freed := remove_checkpoints(directory)):
+        say(f"removed what only a run that is not finished needs ({freed / 1e6:.0f} MB); --keep_checkpoints keeps it")
+    return finished
 
 
 def _origin(base: str, settings: RunSettings) -> dict[str, str]:

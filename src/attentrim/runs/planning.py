@@ -12,6 +12,7 @@ from typing import Any
 from torch.utils.data import DataLoader, Subset
 from transformers import TrainingArguments
 
+from ..checkpoint.saving import saving
 from ..errors import MethodError
 from ..fitting import fit_outputs
 from ..machine import measured_with
@@ -151,6 +152,7 @@ def _value(model: Any, evaluation: Evaluation, device: str) -> float:
 
 
 def save_small(planned: Planned, loaded: Loaded, directory: Path) -> None:
-    planned.small.save_pretrained(directory)
-    loaded.tokenizer.save_pretrained(directory)
-    planned.plan.save(directory / "plan.json")
+    with saving(directory) as stage:
+        planned.small.save_pretrained(stage)
+        loaded.tokenizer.save_pretrained(stage)
+        planned.plan.save(stage / "plan.json")

@@ -102,6 +102,10 @@ class RunSettings(TaskSettings):
     overwrite_output_dir: bool = setting(
         False, "start anew where there is a run already; without it a run that was stopped goes on"
     )
+    keep_checkpoints: bool = setting(
+        False,
+        "keep the checkpoint to resume from when the run has finished; so does a --save_total_limit above 1",
+    )
     no_trim: bool = setting(False, "keep the full shape; the plan lies beside it")
     no_bench: bool = setting(False, "do not time the trimmed model at the end")
     method_config: Mapping[str, Any] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from ..methods.processes import highest
 from .remarks import Say
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -24,11 +25,17 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopOnSignal(TrainerCallback):
-    """While `listening`, a first signal has the Trainer save and stop; a second one ends it at once."""
+    """While `listening`, a first signal has the Trainer save and stop; a second one ends it at once.
+
+    Of several processes, one that got a signal stops all, after the same step.
+    """
 
     def __init__(self, say: Say) -> None:
         self.say = say
-        self.number: int | None = None
+        self.number = 0
+        """The signal that this process got."""
+        self.agreed = 0
+        """The signal that all of them stop for."""
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -43,15 +50,17 @@ class StopOnSignal(TrainerCallback):
                 signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:
-        if self.number is not None:
+        if self.number:
             raise KeyboardInterrupt
         self.number = number
         self.say("\nstopping after this step; a second signal stops at once, and loses it")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.number is not None:
+        self.agreed = highest(self.number, args.device)
+        if self.agreed:
             control.should_save = True
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.number is not None:
-            raise Stopped(self.number, state.global_step, state.max_steps)
+        if self.agreed:
+            args.distributed_state.wait_for_everyone()  # a launcher ends all when the first has ended
+            raise Stopped(self.agreed, state.global_step, state.max_steps)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..atomic import SCRATCH, staged
 from ..card import try_card
 from ..machine import measured_with
 from .attention import AttentionLog
 from .files import write_json, write_yaml
 from .history import HistoryWriter
-from .reader import ATTENTION, BENCH, CONFIG, METRICS, PLAN
+from .reader import ATTENTION, BENCH, CARD, CONFIG, METRICS, PLAN
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -42,8 +44,9 @@ class RunWriter:
         self.machine = measured_with()
         directory.mkdir(parents=True, exist_ok=True)
         if self.main:
-            for name in (METRICS, PLAN, BENCH, ATTENTION):
-                (directory / name).unlink(missing_ok=True)
+            for pattern in (METRICS, PLAN, BENCH, ATTENTION, SCRATCH):
+                for path in directory.glob(pattern):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
         trainer.add_callback(HistoryWriter(directory, trainer))
         self.attention = AttentionLog(trainer.processing_class, batches, sentences)
         self.take_attention("before")
@@ -57,12 +60,16 @@ class RunWriter:
             write_yaml(self.directory / CONFIG, settings)
 
     def write_results(self, result: Mapping[str, Any], final: Any, speed: Mapping[str, Any]) -> None:
-        """Everything beside the checkpoint, at the end; `speed` may be empty."""
+        """Everything beside the checkpoint, at the end; `speed` may be empty.
+
+        The metrics come last: a directory that has them holds a finished run.
+        """
         if not self.main:
             return
         session = self.trainer.session
-        self.attention.write(self.directory / ATTENTION)
-        write_json(self.directory / METRICS, {**result, **({"last": session.metrics()} if session else {})})
-        if speed:
-            write_json(self.directory / BENCH, speed)
-        try_card(self.directory, final, base=self.base or None, measured=True)
+        with staged(self.directory, copied=(CARD, CONFIG, PLAN), last=METRICS) as stage:
+            self.attention.write(stage / ATTENTION)
+            write_json(stage / METRICS, {**result, **({"last": session.metrics()} if session else {})})
+            if speed:
+                write_json(stage / BENCH, speed)
+            try_card(stage, final, base=self.base or None, measured=True)
