@@ -17,7 +17,9 @@ from .calibration import Calibration, HeldOut, hold_out, special_ids
 from .distillation import Distillation
 from .distillation.loss import loss_with_teacher
 from .distillation.teacher import FOLDER, copy_as_teacher, frozen, load_as_teacher
-from .errors import MethodError, TrainingError, UnsupportedModelError
+from .duplicate import prepare_to_shard, whole
+from .engines import check_engine, check_launched, engine_of, shard_by_layer
+from .errors import MethodError, TrainingError
 from .methods import METHODS, Method
 from .methods.base import DataNeeds, distillation_for
 from .methods.callback import MethodCallback
@@ -27,6 +29,7 @@ from .modes import evaluating
 from .plan import Plan
 from .resuming import check_same_run, check_whole, evaluated_at, fingerprint, last_complete, write_fingerprint
 from .schedules import restarted
+from .sharding import is_finite
 from .sites import unwrap
 
 _SPEEDS = ("_runtime", "_per_second", "_preparation_time")
@@ -72,14 +75,17 @@ class Trainer(transformers.Trainer):
         self._fingerprint: dict[str, Any] = {}
         self._checkpoint: str | None = None
         self._normalisation_checked = False
-        _refuse_shards(kwargs.get("args", args[1] if len(args) > 1 else None))
+        check_launched(kwargs.get("args", args[1] if len(args) > 1 else None))
         super().__init__(*args, **kwargs)
-        _refuse_shards(self)
+        self.engine = engine_of(self)
+        """What spreads the weights over processes; None: each process has all of them."""
+        if self.engine is not None:
+            check_engine(self.engine, self, self.method)
         if teacher is None and self.distillation is not None and self._starts_as_teacher:
             teacher = copy_as_teacher(self.model)
         self._check_teacher(teacher)
         if teacher is not None:
-            self.teacher = frozen(teacher, self.args.device)
+            self.teacher = frozen(whole(teacher), self.args.device)
         if self.method is not None:
             self._check_checkpointing()
             self._hold_out(self.method.data.holdout)
@@ -119,6 +125,13 @@ class Trainer(transformers.Trainer):
         if checkpoint is not None:
             check_whole(checkpoint)
             check_same_run(checkpoint, fingerprint(self))
+
+    def _wrap_model(self, model: nn.Module, training: bool = True, *args: Any, **kwargs: Any) -> nn.Module:
+        if training and self.engine is not None:
+            prepare_to_shard(self.model)
+            if self.is_fsdp_enabled:
+                shard_by_layer(self)
+        return super()._wrap_model(model, training, *args, **kwargs)  # type: ignore[no-any-return]
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         inputs = self._prepare_inputs(inputs)
@@ -224,7 +237,7 @@ class Trainer(transformers.Trainer):
         super().log({**logs, **(self.session.metrics() if self.session else {})}, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()):
+        if not is_finite(unwrap(self.model)):
             raise TrainingError(
                 f"The weights are not finite at step {self.state.global_step}: they are not saved. "
                 f"{self._last_checkpoint()} A lower learning_rate is the usual cure."
@@ -322,16 +335,6 @@ class Trainer(transformers.Trainer):
         return value if self.args.greater_is_better else -value
 
 
-def _refuse_shards(source: Any) -> None:
-    """Raise where TrainingArguments, or a Trainer by its environment, would spread the weights over processes."""
-    for engine, names in (("FSDP", ("fsdp", "is_fsdp_enabled")), ("DeepSpeed", ("deepspeed", "is_deepspeed_enabled"))):
-        if any(getattr(source, name, None) for name in names):
-            raise UnsupportedModelError(
-                f"{engine} spreads weights over processes; gates and surgery need them whole. Leave it out: with "
-                "several processes attentrim trains in plain data parallelism."
-            )
-
-
 def _cause(error: Exception, directory: Path) -> str | None:
     """Why a checkpoint could not be written, if the disk is to blame: torch says no more than where it noticed."""
     if isinstance(error, OSError):
@@ -378,7 +381,7 @@ class _Driver(MethodCallback):
         """When the dense steps are done, the model as it is becomes the teacher."""
         trainer = self.trainer
         if self.keeps_teacher and state.global_step == self._dense_steps(state):
-            trainer.teacher = copy_as_teacher(trainer.model)
+            trainer.teacher = frozen(copy_as_teacher(trainer.model), args.device)
             if state.is_world_process_zero:
                 trainer.teacher.save_pretrained(Path(trainer.directory) / FOLDER)
 

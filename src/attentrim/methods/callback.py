@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from ..duplicate import whole
 from ..surgery import trim
 from .processes import loss_scale
 
@@ -36,15 +37,16 @@ class MethodCallback(TrainerCallback):
             folder = Path(str(args.output_dir))
 
             def save(name: str, plan: Plan) -> None:
+                model = whole(self.session.model, everywhere=False)
                 if main:
-                    self._save_trimmed(folder / name, plan, tokenizer)
+                    self._save_trimmed(folder / name, model, plan, tokenizer)
 
             self.session.on_milestone = save
         self.session.begin(state.max_steps)
 
-    def _save_trimmed(self, folder: Path, plan: Plan, tokenizer: Any) -> None:
+    def _save_trimmed(self, folder: Path, model: Any, plan: Plan, tokenizer: Any) -> None:
         """A model on the way, as it is now, without what its plan removes."""
-        trim(self.session.model, plan).save_pretrained(folder)
+        trim(model, plan).save_pretrained(folder)
         plan.save(folder / "plan.json")
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
