@@ -39,6 +39,8 @@ def allow_fsdp_on_cpus() -> None:
         init(self, *args, fsdp_plugin=fsdp_plugin, **kwargs)
         if fsdp_plugin is not None and self.distributed_type == DistributedType.MULTI_CPU:
             self.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+            if self.mixed_precision != "no":
+                fsdp_plugin.set_mixed_precision(self.mixed_precision)
             self.fsdp_plugin = fsdp_plugin
 
     AcceleratorState.__init__ = init_with_fsdp

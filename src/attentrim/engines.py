@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from accelerate.state import AcceleratorState
 
 from .errors import MethodError, TrainingError
 from .methods import Method
@@ -20,6 +24,18 @@ def check_launched(args: Any) -> None:
                 f"{engine} spreads weights over processes, and this is a single one: start it with torchrun or "
                 f"accelerate launch, or leave {field} out."
             )
+
+
+@contextmanager
+def given_once(args: Any) -> Iterator[None]:
+    """accelerate takes the settings of DeepSpeed from the first Trainer of a process, and no others after them."""
+    plugin = args.deepspeed_plugin
+    if AcceleratorState._shared_state.get("deepspeed_plugins") is not None:
+        args.deepspeed_plugin = None
+    try:
+        yield
+    finally:
+        args.deepspeed_plugin = plugin
 
 
 def engine_of(trainer: Any) -> str | None:

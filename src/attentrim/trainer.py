@@ -18,7 +18,7 @@ from .distillation import Distillation
 from .distillation.loss import loss_with_teacher
 from .distillation.teacher import FOLDER, copy_as_teacher, frozen, load_as_teacher
 from .duplicate import prepare_to_shard, whole
-from .engines import check_engine, check_launched, engine_of, shard_by_layer
+from .engines import check_engine, check_launched, engine_of, given_once, shard_by_layer
 from .errors import MethodError, TrainingError
 from .methods import METHODS, Method
 from .methods.base import DataNeeds, distillation_for
@@ -92,6 +92,10 @@ class Trainer(transformers.Trainer):
             self.session = self._attach(self.method)
             self._driver = _Driver(self, self.session, keeps_teacher=teacher is None)
             self.add_callback(self._driver)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        with given_once(self.args):
+            super().create_accelerator_and_postprocess()
 
     def plan(self) -> Plan:
         """What the method would remove, as things stand. Empty without a method."""

@@ -93,6 +93,8 @@ def _as_flags(name: str, value: Any) -> list[str]:
         return []
     if isinstance(value, dict):
         return [f"--{name}={json.dumps(value)}"]
+    if name == "fsdp" and str(value).lower() in ("true", "false"):
+        return ["--fsdp"] if str(value).lower() == "true" else []  # a switch that takes an old name, too
     if value is False and name.endswith("_strategy"):
         return [f"--{name}=no"]  # YAML's no
     if isinstance(value, list | tuple):
