@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +10,14 @@ from typing import Any
 
 from accelerate.state import AcceleratorState
 
-from .errors import MethodError, TrainingError
+from .errors import MethodError, TrainingError, UnsupportedModelError
 from .methods import Method
+from .sharding import full_shape
+from .sites import unwrap
 from .structures.layers import find_layers
 
 FSDP, DEEPSPEED = "FSDP", "DeepSpeed"
+INSTEAD = "Use DeepSpeed, or plain data parallelism."
 
 
 def check_launched(args: Any) -> None:
@@ -48,6 +52,7 @@ def engine_of(trainer: Any) -> str | None:
         return f"{DEEPSPEED} ZeRO-{state.deepspeed_plugin.zero_stage}"
     if trainer.is_fsdp_enabled:
         _check_fsdp(state.fsdp_plugin)
+        _check_shared(unwrap(trainer.model))
         return "FSDP2"
     for engine, field in ((FSDP, "fsdp"), (DEEPSPEED, "deepspeed")):
         if getattr(trainer.args, field) or os.environ.get(f"ACCELERATE_USE_{field.upper()}", "").lower() == "true":
@@ -76,8 +81,33 @@ def _check_fsdp(plugin: Any) -> None:
         )
 
 
+def _check_shared(model: Any) -> None:
+    """Raise for models that accelerate cannot shard: it shards embeddings apart, whoever else has their weights."""
+    try:
+        apart = [module for module in (model.get_input_embeddings(), model.get_output_embeddings()) if module]
+    except NotImplementedError:
+        raise UnsupportedModelError(
+            f"FSDP2 cannot shard this {type(model).__name__}, which has no word embeddings. {INSTEAD}"
+        ) from None
+    taken = {id(parameter) for module in apart for parameter in module.parameters()}
+    inside = {part for module in apart for part in module.modules()}
+    for name, module in model.named_modules():
+        for own, parameter in module.named_parameters(recurse=False):
+            if id(parameter) in taken and module not in inside:
+                raise UnsupportedModelError(
+                    f"FSDP2 cannot shard this {type(model).__name__}: {name}.{own} is shared with the embeddings. "
+                    f"{INSTEAD}"
+                )
+
+
 def check_engine(engine: str, trainer: Any, method: Method | None) -> None:
-    """Raise where a method cannot train under an engine."""
+    """Raise where a model or a method cannot train under an engine."""
+    shards_weights = not trainer.is_deepspeed_enabled or trainer.accelerator.state.deepspeed_plugin.zero_stage == 3
+    if shards_weights and any(not math.prod(full_shape(part)) for part in trainer.model.parameters()):
+        raise UnsupportedModelError(
+            f"{engine} cannot shard weights that have no elements, as those of a trimmed model without any heads or "
+            "neurons in a place do not. Use plain data parallelism."
+        )
     if method is None:
         return
     if method.whole_weights:

@@ -131,7 +131,7 @@ def _difference(name: str, then: Any, now: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = "none" if value is None else json.dumps(value)
     return text if len(text) < 60 else f"{text[:57]}..."
 
 

@@ -53,6 +53,7 @@ def tensors(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
             # ZeRO-3 shards a model while transformers loads it
             yield tensor, _whole(tensor) if hasattr(tensor, "ds_id") else tensor.detach()
         return
+    module: Any
     for module in model.modules():
         if hasattr(module, "reshard"):  # FSDP2: what a forward gathered has the dtype of mixed precision
             module.reshard()

@@ -135,7 +135,7 @@ class Trainer(transformers.Trainer):
             prepare_to_shard(self.model)
             if self.is_fsdp_enabled:
                 shard_by_layer(self)
-        return super()._wrap_model(model, training, *args, **kwargs)  # type: ignore[no-any-return]
+        return super()._wrap_model(model, training, *args, **kwargs)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         inputs = self._prepare_inputs(inputs)
@@ -250,6 +250,7 @@ class Trainer(transformers.Trainer):
             self.session.check()
         super().save_model(output_dir, _internal_call)
         target = Path(output_dir or self.directory)
+        target.mkdir(parents=True, exist_ok=True)  # FSDP2 with sharded state dicts has saved nothing yet
         if self.args.should_save and _internal_call:
             write_fingerprint(target, self._fingerprint)
         if self.session is not None and self.args.should_save:

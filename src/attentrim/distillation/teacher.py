@@ -32,8 +32,6 @@ def load_as_teacher(folder: Path, model: Any, device: torch.device) -> Any:
         raise MethodError(f"Cannot go on: the dense model to distil from is not in {folder}.")
     model = unwrap(model)
     with loading_whole():
-        stored = type(shape_of(model)).from_pretrained(
-            folder, attn_implementation=model.config._attn_implementation
-        )
+        stored = type(shape_of(model)).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
     # in memory of its own, like the teacher of a run without a break: kernels round by where weights lie
     return frozen(duplicate(stored, Tensor.clone), device)
