@@ -67,7 +67,7 @@ def test_another_method_setting_model_teacher_or_data_is_refused(tmp_path):
         wider.train(resume_from_checkpoint=True)
     taught = tr.trainer(tmp_path, METHODS["autoattention"](), distillation=Distillation(logits=1.0),
                         teacher=tr.classifier(1), **SAVES)  # fmt: skip
-    with pytest.raises(TrainingError, match=r"distill_logits was null, is 1\.0"):
+    with pytest.raises(TrainingError, match=r"distill_logits was none, is 1\.0"):
         taught.train(resume_from_checkpoint=True)
     other = trainer_in(tmp_path)
     other.train_dataset = tr.examples(64, seed=5)

@@ -9,6 +9,7 @@ import transformers as tf
 import zoo
 
 import attentrim
+from attentrim.duplicate import whole
 
 KEY = 7
 """The token that tells the label: 1 where it stands anywhere behind the first position."""
@@ -74,7 +75,7 @@ def trainer(directory: Any, method: Any, model: Any = None, cls: Any = None, **m
     return made
 
 
-def trained(directory: Any, method: Any, **more: Any) -> dict[str, Any]:
+def trained(directory: Any, method: Any, resume_from_checkpoint: str | None = None, **more: Any) -> dict[str, Any]:
     """What 12 steps leave: plan, losses, gates or generator, weights; as JSON can hold it."""
     model = classifier()
     zoo.liven(model)  # else gates hardly have gradients
@@ -82,16 +83,17 @@ def trained(directory: Any, method: Any, **more: Any) -> dict[str, Any]:
     session = made.session
     if hasattr(session, "masks"):
         _draw_alike(session)
-    made.train()
+    made.train(resume_from_checkpoint)
     gates = [getattr(session, name, None) for name in ("parameters", "scores", "judged")]
     networks = session.networks.parameters() if hasattr(session, "networks") else ()
     return {
         "plan": {key: value for key, value in made.plan().to_dict().items() if key != "made_by"},
         "processes": made.args.world_size,
+        "engine": made.engine,
         "losses": [line["loss"] for line in made.state.log_history if "loss" in line],
         "gates": [part.tolist() for part in gates if torch.is_tensor(part)],
         "generator": [float(parameter.detach().double().abs().sum()) for parameter in networks],
-        "weights": [float(parameter.detach().double().abs().sum()) for parameter in made.model.parameters()],
+        "weights": [float(parameter.detach().double().abs().sum()) for parameter in whole(made.model).parameters()],
     }
 
 

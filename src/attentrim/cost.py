@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .duplicate import skeleton
 from .errors import PlanError
-from .flops import flops, most_tokens, skeleton
+from .flops import flops, most_tokens
 from .plan import Plan
+from .sharding import shape_of
 from .sites import unwrap
 from .structures import STRUCTURES, Structure, kinds
 from .surgery import operate
@@ -36,7 +38,7 @@ class Cost:
 
 def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
     """The cost of a model as it is."""
-    model = unwrap(model)
+    model = shape_of(unwrap(model))
     parameters = list(model.parameters())
     length = min(length, most_tokens(model))
     counts = {kind.name: kind.count([place.shape for place in kind.find(model)]) for kind in kinds()}
@@ -51,7 +53,7 @@ def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
 
 def plan_cost(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tuple[Cost, Cost]:
     """The costs of `model` before and after `plan`, counted without touching its weights."""
-    inner = unwrap(model)
+    inner = shape_of(unwrap(model))
     trimmed = skeleton(inner)
     operate(trimmed, plan.fitted(inner))
     return cost(inner, batch, length), cost(trimmed, batch, length)

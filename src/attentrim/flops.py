@@ -6,11 +6,11 @@ import sys
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from .duplicate import duplicate
+from .duplicate import skeleton
 from .inputs import example_inputs
+from .sharding import shape_of
 from .sites import unwrap
 
 
@@ -19,7 +19,7 @@ def flops(model: Any, batch: int = 1, length: int = 128) -> int:
 
     The head of a classifier that looks for the last token is left out: it depends on values, which a skeleton has not.
     """
-    model = unwrap(model)
+    model = shape_of(unwrap(model))
     key = (batch, length, _structure(model))
     if key not in _COUNTED:
         _COUNTED[key] = _count_skeleton(skeleton(model), batch, length)
@@ -64,8 +64,3 @@ def most_tokens(model: Any) -> int:
     """Tokens that a model can take; RoBERTa-style models spend two positions on padding."""
     text = getattr(model.config, "text_config", model.config)
     return int(getattr(text, "max_position_embeddings", None) or sys.maxsize) - 2
-
-
-def skeleton(model: nn.Module) -> Any:
-    """A copy of a model on the meta device: its shapes without its weights."""
-    return duplicate(model, lambda tensor: tensor.to("meta"))

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .sharding import full_shape
+
 
 def is_conv1d(projection: nn.Module) -> bool:
     """transformers' Conv1D is a Linear whose weight is stored the other way round."""
@@ -19,8 +21,8 @@ def is_projection(module: nn.Module) -> bool:
 
 def features(projection: nn.Module) -> tuple[int, int]:
     """(input, output) features, read off the weight."""
-    weight: Any = getattr(projection, "base_layer", projection).weight
-    return tuple(weight.shape) if is_conv1d(projection) else tuple(reversed(weight.shape))
+    first, second = full_shape(getattr(projection, "base_layer", projection).weight)
+    return (first, second) if is_conv1d(projection) else (second, first)
 
 
 def weight_and_bias(projection: Any) -> tuple[Tensor, Tensor | None]:

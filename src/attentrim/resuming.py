@@ -15,8 +15,15 @@ from .errors import TrainingError
 
 FINGERPRINT_FILE = "attentrim_run.json"
 STATE, CHECKPOINT = "trainer_state.json", re.compile(r"^checkpoint-(\d+)$")
-PARTS = ("*.safetensors", "optimizer*", "scheduler.pt", "rng_state*.pth")
-"""The files that a checkpoint needs to be gone on from."""
+OF_ENGINES = ("pytorch_model_fsdp*", "global_step*")
+"""Where FSDP2 keeps its weights, and DeepSpeed everything but random states."""
+PARTS = (
+    ("*.safetensors", *OF_ENGINES),
+    ("optimizer*", OF_ENGINES[1]),
+    ("scheduler.pt", OF_ENGINES[1]),
+    ("rng_state*.pth",),
+)
+"""The files that a checkpoint needs to be gone on from: of each line, one."""
 THAT_MATTER = (
     *("seed", "data_seed", "learning_rate", "num_train_epochs", "max_steps", "per_device_train_batch_size"),
     *("gradient_accumulation_steps", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio"),
@@ -65,7 +72,7 @@ def check_whole(checkpoint: str | Path) -> None:
         raise TrainingError(f"Cannot go on from {checkpoint}: there is no such directory.")
     if steps_in(place) is None:
         raise TrainingError(f"Cannot go on from {checkpoint}: it was not saved to the end ({STATE} is not whole).")
-    missing = [pattern for pattern in PARTS if not list(place.glob(pattern))]
+    missing = [names[0] for names in PARTS if not any(list(place.glob(pattern)) for pattern in names)]
     if missing:
         raise TrainingError(f"Cannot go on from {checkpoint}: it lacks {' and '.join(missing)}.")
 
@@ -83,6 +90,7 @@ def fingerprint(trainer: Any) -> dict[str, Any]:
         **{f"method_config {name}": value for name, value in (method.settings if method is not None else {}).items()},
         **(distillation.flags if distillation is not None else {}),
         **{name: getattr(args, name) for name in THAT_MATTER if hasattr(args, name)},
+        **({"engine": trainer.engine} if trainer.engine else {}),
         **trainer.origin,
     }
     plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
@@ -118,7 +126,7 @@ def _difference(name: str, then: Any, now: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = "none" if value is None else json.dumps(value)
     return text if len(text) < 60 else f"{text[:57]}..."
 
 

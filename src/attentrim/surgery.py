@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from .checkpoint.stored import full_size, stored_plan, with_plan
-from .duplicate import duplicate
+from .duplicate import duplicate, skeleton
 from .errors import PlanError, UnsupportedModelError
-from .flops import flops, most_tokens, skeleton
+from .flops import flops, most_tokens
 from .plan import Plan
 from .projections import is_projection
+from .sharding import shape_of
 from .sites import unwrap
 from .structures import kinds, places_of
 
@@ -112,7 +113,7 @@ def _fitted(model: Any, plan: Plan) -> Plan:
 
 def _size(model: Any) -> dict[str, int]:
     """What a checkpoint tells of the model that it was cut from."""
-    inner = unwrap(model)
+    inner = shape_of(unwrap(model))
     length = min(LENGTH, most_tokens(inner))
     found = {"parameters": sum(parameter.numel() for parameter in inner.parameters())}
     with suppress(RuntimeError, ValueError):  # heads that need more than example inputs can give

@@ -18,7 +18,9 @@ from .counters import Counters
 from .distillation import Distillation
 from .distillation.loss import loss_with_teacher
 from .distillation.teacher import FOLDER, copy_as_teacher, frozen, load_as_teacher
-from .errors import MethodError, TrainingError, UnsupportedModelError
+from .duplicate import prepare_to_shard, whole
+from .engines import check_engine, check_launched, engine_of, given_once, shard_by_layer
+from .errors import MethodError, TrainingError
 from .methods import METHODS, Method
 from .methods.base import DataNeeds, distillation_for
 from .methods.callback import MethodCallback
@@ -28,6 +30,7 @@ from .modes import evaluating
 from .plan import Plan
 from .resuming import STATE, check_same_run, check_whole, fingerprint, last_complete, write_fingerprint
 from .schedules import restarted
+from .sharding import is_finite
 from .sites import unwrap
 
 _SPEEDS = ("_runtime", "_per_second", "_preparation_time")
@@ -74,22 +77,29 @@ class Trainer(transformers.Trainer):
         self._checkpoint: str | None = None
         self._normalisation_checked = False
         self._last_step_end = -1
-        _refuse_shards(kwargs.get("args", args[1] if len(args) > 1 else None))
+        check_launched(kwargs.get("args", args[1] if len(args) > 1 else None))
         super().__init__(*args, **kwargs)
-        _refuse_shards(self)
+        self.engine = engine_of(self)
+        """What spreads the weights over processes; None: each process has all of them."""
+        if self.engine is not None:
+            check_engine(self.engine, self, self.method)
         self._counters = Counters(self)
         self.add_callback(self._counters)
         if teacher is None and self.distillation is not None and self._starts_as_teacher:
             teacher = copy_as_teacher(self.model)
         self._check_teacher(teacher)
         if teacher is not None:
-            self.teacher = frozen(teacher, self.args.device)
+            self.teacher = frozen(whole(teacher), self.args.device)
         if self.method is not None:
             self._check_checkpointing()
             self._hold_out(self.method.data.holdout)
             self.session = self._attach(self.method)
             self._driver = _Driver(self, self.session, keeps_teacher=teacher is None)
             self.add_callback(self._driver)
+
+    def create_accelerator_and_postprocess(self) -> None:
+        with given_once(self.args):
+            super().create_accelerator_and_postprocess()
 
     def plan(self) -> Plan:
         """What the method would remove, as things stand. Empty without a method."""
@@ -132,6 +142,13 @@ class Trainer(transformers.Trainer):
     def _finalize_training(self, trial: Any, num_train_samples: Any, start_time: float) -> Any:
         start_time -= self._counters.seconds_before
         return super()._finalize_training(trial, num_train_samples, start_time)  # type: ignore[no-untyped-call]
+
+    def _wrap_model(self, model: nn.Module, training: bool = True, *args: Any, **kwargs: Any) -> nn.Module:
+        if training and self.engine is not None:
+            prepare_to_shard(self.model)
+            if self.is_fsdp_enabled:
+                shard_by_layer(self)
+        return super()._wrap_model(model, training, *args, **kwargs)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         inputs = self._prepare_inputs(inputs)
@@ -228,7 +245,7 @@ class Trainer(transformers.Trainer):
         super().log({**logs, **(self.session.metrics() if self.session else {})}, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.model.parameters()):
+        if not is_finite(unwrap(self.model)):
             raise TrainingError(
                 f"The weights are not finite at step {self.state.global_step}: they are not saved. "
                 f"{self._last_checkpoint()} A lower learning_rate is the usual cure."
@@ -237,6 +254,7 @@ class Trainer(transformers.Trainer):
             self.session.check()
         super().save_model(output_dir, _internal_call)
         target = Path(output_dir or self.directory)
+        target.mkdir(parents=True, exist_ok=True)  # FSDP2 with sharded state dicts has saved nothing yet
         if self.args.should_save and _internal_call:
             write_fingerprint(target, self._fingerprint)
         if self.session is not None and self.args.should_save:
@@ -348,16 +366,6 @@ class Trainer(transformers.Trainer):
         return value if self.args.greater_is_better else -value
 
 
-def _refuse_shards(source: Any) -> None:
-    """Raise where TrainingArguments, or a Trainer by its environment, would spread the weights over processes."""
-    for engine, names in (("FSDP", ("fsdp", "is_fsdp_enabled")), ("DeepSpeed", ("deepspeed", "is_deepspeed_enabled"))):
-        if any(getattr(source, name, None) for name in names):
-            raise UnsupportedModelError(
-                f"{engine} spreads weights over processes; gates and surgery need them whole. Leave it out: with "
-                "several processes attentrim trains in plain data parallelism."
-            )
-
-
 class _Driver(MethodCallback):
     """The method's callback with what only its own Trainer can do: start over, resume, keep a teacher.
 
@@ -392,7 +400,7 @@ class _Driver(MethodCallback):
         """When the dense steps are done, the model as it is becomes the teacher."""
         trainer = self.trainer
         if self.keeps_teacher and state.global_step == self._dense_steps(state):
-            trainer.teacher = copy_as_teacher(trainer.model)
+            trainer.teacher = frozen(copy_as_teacher(trainer.model), args.device)
             if state.is_world_process_zero:
                 with saving(Path(trainer.directory) / FOLDER) as stage:
                     trainer.teacher.save_pretrained(stage)

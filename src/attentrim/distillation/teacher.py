@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..duplicate import duplicate
 from ..errors import MethodError
+from ..sharding import loading_whole, shape_of
 from ..sites import unwrap
 
 FOLDER = "dense"
@@ -30,6 +31,7 @@ def load_as_teacher(folder: Path, model: Any, device: torch.device) -> Any:
     if not folder.is_dir():
         raise MethodError(f"Cannot go on: the dense model to distil from is not in {folder}.")
     model = unwrap(model)
-    stored = type(model).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
+    with loading_whole():
+        stored = type(shape_of(model)).from_pretrained(folder, attn_implementation=model.config._attn_implementation)
     # in memory of its own, like the teacher of a run without a break: kernels round by where weights lie
     return frozen(duplicate(stored, Tensor.clone), device)

@@ -147,6 +147,14 @@ class Method:
         return ()
 
     @property
+    def whole_weights(self) -> str:
+        """Why it needs all weights in each process while it trains; empty where it does not.
+
+        Engines that spread weights over processes (FSDP2, DeepSpeed) are refused then.
+        """
+        return ""
+
+    @property
     def data(self) -> DataNeeds:
         """The data that it needs besides the batches of the training."""
         return DataNeeds()

@@ -9,6 +9,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from ..checkpoint.saving import saving
+from ..duplicate import whole
 from ..surgery import trim
 from .processes import loss_scale
 
@@ -37,16 +38,17 @@ class MethodCallback(TrainerCallback):
             folder = Path(str(args.output_dir))
 
             def save(name: str, plan: Plan) -> None:
+                model = whole(self.session.model, everywhere=False)
                 if main:
-                    self._save_trimmed(folder / name, plan, tokenizer)
+                    self._save_trimmed(folder / name, model, plan, tokenizer)
 
             self.session.on_milestone = save
         self.session.begin(state.max_steps)
 
-    def _save_trimmed(self, folder: Path, plan: Plan, tokenizer: Any) -> None:
+    def _save_trimmed(self, folder: Path, model: Any, plan: Plan, tokenizer: Any) -> None:
         """A model on the way, as it is now, without what its plan removes."""
         with saving(folder) as stage:
-            trim(self.session.model, plan).save_pretrained(stage)
+            trim(model, plan).save_pretrained(stage)
             plan.save(stage / "plan.json")
             if tokenizer is not None:
                 tokenizer.save_pretrained(stage)

@@ -9,12 +9,22 @@ from typing import Any
 from transformers import Trainer, TrainingArguments
 
 from ..control import Control
+from ..engines import given_once
 from ..errors import MethodError
 from ..plan import Plan
 
 PREFIX = "eval"
 TIMES = ("_runtime", "_per_second", "_time")
 """How the names of numbers end that are about the evaluation itself."""
+
+
+class _Plain(Trainer):
+    """Evaluates a model that is whole in each process, whatever engine trains another one there."""
+
+    def create_accelerator_and_postprocess(self) -> None:
+        with given_once(self.args):
+            super().create_accelerator_and_postprocess()
+        self.is_deepspeed_enabled = self.is_fsdp_enabled = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Evaluation:
 
     def _on_this_set(self, model: Any, args: TrainingArguments) -> tuple[dict[str, Any], Any]:
         """Without labels there are no metrics."""
-        trainer = Trainer(
+        trainer = _Plain(
             model=model,
             args=args,
             data_collator=self.data_collator,

@@ -14,6 +14,7 @@ from ..card import known_as
 from ..checkpoint.saving import saving
 from ..checkpoint.stored import stored_plan
 from ..cost import Cost, cost
+from ..duplicate import whole
 from ..machine import peak_memory
 from ..plan import Plan
 from ..sites import unwrap
@@ -22,7 +23,7 @@ from ..surgery import trim as trim_model
 from .evaluation import Evaluation
 from .facts import facts
 from .headline import DENSE
-from .milestones import own_speed, speeds_left
+from .milestones import own_speed, saved_model, speeds_left
 from .reader import PLAN, measured_speedup
 from .writer import RunWriter
 
@@ -74,11 +75,12 @@ def finish(
     session = trainer.session
     from_method = session.results() if session else {}
     target = (session.speed_target if session else None) or _usual_target(trainer, longest)
-    saved = _save(trainer, writer.directory, trim)
+    dense = whole(trainer.model, everywhere=False)
+    saved = _save(trainer, dense, writer.directory, trim)
     measured, _ = evaluation.of_model(saved.model, trainer.args, saved.still_masked or None)
     sizes = cost(trainer.model), cost(saved.model)
     timed = bench and saved.still_masked is None and writer.main and (session is None or session.timed_here)
-    speed = _speed(writer, saved.model, target) if timed else {}
+    speed = _speed(writer, saved.model, dense, target) if timed else {}
     result = {
         **measured,
         **facts(saved.model, saved.plan, *sizes),
@@ -94,7 +96,7 @@ def finish(
     if session is not None and len(session.speeds_asked) > 1:
 
         def speed_of(model: Any) -> float | None:
-            return measured_speedup(_speed(writer, model, target)) if timed else None
+            return measured_speedup(_speed(writer, model, dense, target)) if timed else None
 
         asked = session.speeds_asked
         left = speeds_left(trainer, writer.directory, evaluation, asked, speed_of)
@@ -134,14 +136,14 @@ def _dense_result(trainer: Trainer, evaluation: Evaluation) -> dict[str, Any]:
     return {} if dense is None else {"before": evaluation.reference(dense, trainer.args, DENSE)}
 
 
-def _save(trainer: Trainer, directory: Path, trim: bool) -> _Saved:
+def _save(trainer: Trainer, dense: Any, directory: Path, trim: bool) -> _Saved:
+    """Trim `dense`, which has all weights in the main process, and load what that saves in all of them."""
     plan = trainer.plan()
     trimmed = bool(plan) and trim
     if trainer.session is not None:
         trainer.session.detach()
-    kind = type(unwrap(trainer.model))
     if trainer.is_world_process_zero():
-        final = trim_model(trainer.model, plan) if trimmed else trainer.model
+        final = trim_model(dense, plan) if trimmed else dense
         with saving(directory) as stage:
             final.save_pretrained(stage)
             if trainer.processing_class is not None:
@@ -149,7 +151,7 @@ def _save(trainer: Trainer, directory: Path, trim: bool) -> _Saved:
             # what the checkpoint is, in the full model's numbering, even if it had been trimmed before
             (stored_plan(final) or plan).save(stage / PLAN)
     trainer.accelerator.wait_for_everyone()
-    final = kind.from_pretrained(directory).eval()
+    final = saved_model(trainer, directory)
     return _Saved(final, stored_plan(final) or plan, None if trimmed else plan)
 
 
@@ -177,9 +179,8 @@ def _usual_target(trainer: Trainer, longest: int) -> Target:
     return Target(BENCH_SHAPE[0], min(BENCH_SHAPE[1], longest), "float32", backend, device)
 
 
-def _speed(writer: RunWriter, final: Any, target: Target) -> dict[str, Any]:
+def _speed(writer: RunWriter, final: Any, dense: Any, target: Target) -> dict[str, Any]:
     """The trimmed model timed beside the one that it was cut from."""
-    dense = writer.trainer.model
     rows = measure(
         final,
         dense,

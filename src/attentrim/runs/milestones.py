@@ -9,6 +9,7 @@ from typing import Any
 from ..checkpoint.stored import stored_plan
 from ..cost import flops
 from ..plan import Plan
+from ..sharding import loading_whole, shape_of
 from ..sites import unwrap
 from .evaluation import Evaluation
 
@@ -30,7 +31,7 @@ def speeds_left(
         folder = directory / FOLDER.format(speedup)
         if not (folder / "config.json").is_file():
             continue
-        model = type(unwrap(trainer.model)).from_pretrained(folder).eval()
+        model = saved_model(trainer, folder)
         result, _ = evaluation.of_model(model, trainer.args)
         found.append(
             {
@@ -44,6 +45,12 @@ def speeds_left(
             }
         )
     return found
+
+
+def saved_model(trainer: Any, folder: Path) -> Any:
+    """What a Trainer's model became, as it loads from a directory."""
+    with loading_whole():
+        return type(shape_of(unwrap(trainer.model))).from_pretrained(folder).eval()
 
 
 def own_speed(asked: float, result: Mapping[str, Any]) -> dict[str, Any]:

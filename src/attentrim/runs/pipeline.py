@@ -15,6 +15,7 @@ from ..errors import MethodError
 from ..methods import Method
 from ..methods.base import TRAINING_DEFAULTS, distillation_for
 from ..resuming import weights_digest
+from ..sharding import loading_whole
 from ..structures import STRUCTURES
 from ..tasks import Task
 from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset
@@ -83,7 +84,8 @@ def _run(
     start = checkpoint_to_resume(directory, training.resume_from_checkpoint, settings.overwrite_output_dir)
     set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
     named = replace(settings, model=base)
-    loaded = load_for_task(named, ["train", "validation"], say, fresh_head=True, dropout=settings.dropout)
+    with loading_whole():
+        loaded = load_for_task(named, ["train", "validation"], say, fresh_head=True, dropout=settings.dropout)
     if "metric_for_best_model" not in settings.training:
         _choose_by_own_metric(training, loaded.task)
     method = _for_start(method, settings, training, trained=not loaded.fresh_head or bool(settings.teacher))
@@ -93,7 +95,8 @@ def _run(
     # hidden states can be learned without a word about a task's answers
     dense_first = bool(method and method.dense) and not settings.teacher
     bare = distillation is not None and not distillation.trains_head(dense_first)
-    teacher = load_teacher(settings.teacher, loaded.task, bare) if settings.teacher else None
+    with loading_whole():
+        teacher = load_teacher(settings.teacher, loaded.task, bare) if settings.teacher else None
     more = {"head_trained": False} if bare else _before(loaded, teacher, evaluation, training)
     trainer = _trainer(loaded, evaluation, train_data, training, method, distillation, teacher)
     trainer.origin = _origin(base, settings)

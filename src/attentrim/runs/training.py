@@ -7,12 +7,13 @@ import dataclasses
 import json
 import typing
 from collections.abc import Collection, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.trainer_pt_utils import AcceleratorConfig
 
-from ..errors import AttentrimError, did_you_mean, unknown_name
+from ..errors import AttentrimError, MissingExtraError, did_you_mean, unknown_name
 
 DEFAULTS = {
     "per_device_eval_batch_size": 64,
@@ -82,6 +83,8 @@ def _parse(parser: argparse.ArgumentParser, flags: Sequence[str]) -> dict[str, A
 
 
 def _made(values: Mapping[str, Any]) -> TrainingArguments:
+    if values.get("deepspeed") and find_spec("deepspeed") is None:
+        raise MissingExtraError("deepspeed", "deepspeed", "--deepspeed")
     try:
         return TrainingArguments(**values)
     except (ValueError, ImportError) as error:
@@ -93,6 +96,8 @@ def _as_flags(name: str, value: Any) -> list[str]:
         return []
     if isinstance(value, dict):
         return [f"--{name}={json.dumps(value)}"]
+    if name == "fsdp" and str(value).lower() in ("true", "false"):
+        return ["--fsdp"] if str(value).lower() == "true" else []  # a switch that takes an old name, too
     if value is False and name.endswith("_strategy"):
         return [f"--{name}=no"]  # YAML's no
     if isinstance(value, list | tuple):

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from ..machine import cpu_name, package_version
+from ..sharding import shape_of
 from ..sites import unwrap
 from ..structures.layers import find_layers
 
@@ -15,7 +16,7 @@ PACKAGES = ("torch", "transformers", "onnxruntime")
 
 def described_model(model: Any) -> dict[str, Any]:
     """The type of a model and a fingerprint of the shapes of its layers: embeddings and task head do not count."""
-    inner = unwrap(model)
+    inner = shape_of(unwrap(model))
     shapes = [
         (layer.path, name, tuple(parameter.shape))
         for layer in find_layers(inner)

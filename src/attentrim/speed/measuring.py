@@ -16,9 +16,9 @@ import torch
 from tqdm.auto import tqdm
 
 from ..bench.timing import paired_ratios
-from ..duplicate import duplicate
+from ..duplicate import duplicate, skeleton
 from ..errors import AttentrimError
-from ..flops import flops, skeleton
+from ..flops import flops
 from ..plan import Plan
 from ..sites import unwrap
 from ..structures import STRUCTURES, places_of

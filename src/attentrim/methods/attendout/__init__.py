@@ -200,6 +200,10 @@ class AttendOut(ProgressiveMethod):
         return self.tune_share < 1
 
     @property
+    def whole_weights(self) -> str:
+        return "its networks exchange weights and optimiser states" if self.has_game else ""
+
+    @property
     def needs_defender(self) -> bool:
         """A defender is of no use where its weights are never taken and its losses earn no reward."""
         return self.estimator == "policy" or self.restart != "attacker"

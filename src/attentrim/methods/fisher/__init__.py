@@ -117,6 +117,10 @@ class Fisher(GateMethod):
         return replace(self, dense_share=0.0) if trained and self.dense_share is None else self
 
     @property
+    def whole_weights(self) -> str:
+        return "" if self.max_drop is None else "max_drop goes back to the weights of the best model"
+
+    @property
     def data(self) -> DataNeeds:
         return DataNeeds(
             calibration=self.calibration_samples, holdout=0.0 if self.max_drop is None else self.holdout_share

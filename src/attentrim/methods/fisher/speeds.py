@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...cost import plan_cost
+from ...duplicate import whole
 from ...errors import MethodError
 from ...plan import Plan
 from ...speed.layers import layer_kind, unit_kind
@@ -45,17 +46,23 @@ class Speeds:
     def obtain(self, progress: bool) -> Table:
         """From a file, or measured now, by the first of several processes."""
         if self._table is None:
-            self._table = from_first(lambda: self._make(progress))
+            model = self._timed()
+            self._table = from_first(lambda: self._make(model, progress))
         return self._table
 
-    def _make(self, progress: bool) -> Table:
+    def _make(self, model: Any, progress: bool) -> Table:
         method = self.method
         if method.speed_table is not None:
-            return read_table(method.speed_table, self.model, elsewhere=method.speed_elsewhere)
+            return read_table(method.speed_table, model, elsewhere=method.speed_elsewhere)
         target = self.target
         if method.cost == "flops":
-            return flops_table(self.model, target)
-        return obtain_table(self.model, target, progress=progress)
+            return flops_table(model, target)
+        return obtain_table(model, target, progress=progress)
+
+    def _timed(self) -> Any:
+        """What the first process times: the model, with all of its weights where any are needed."""
+        by_weights = self.method.cost == "time" and not self.method.speed_elsewhere
+        return whole(self.model, everywhere=False) if by_weights else self.model
 
     @property
     def table(self) -> Table:
@@ -98,7 +105,7 @@ class Speeds:
             choice = choose(self.budget(asked))
             if choice is None:
                 break
-            speed = from_first(partial(self.speed, plan_of(choice)))
+            speed = from_first(partial(self.speed, plan_of(choice), self._timed()))
             if speed is None:
                 return choice
             apart = abs(speed / asked - 1)
@@ -112,14 +119,14 @@ class Speeds:
         self.measured[asked] = best[1]
         return best[2]
 
-    def speed(self, plan: Plan) -> float | None:
-        """How many times faster the whole model is; None where it cannot be measured here."""
+    def speed(self, plan: Plan, model: Any) -> float | None:
+        """How many times faster the model is without what a plan removes; None where it cannot be measured here."""
         if self.table.unit == FLOPS:
-            before, after = plan_cost(self.model, plan, self.target.batch, self.target.length)
+            before, after = plan_cost(model, plan, self.target.batch, self.target.length)
             return before.flops / after.flops
         if self.method.speed_elsewhere:
             return None
-        return speedup_of(trim(self.model, plan), self.model, self.target)
+        return speedup_of(trim(model, plan), model, self.target)
 
     # What it knows
 

@@ -34,6 +34,10 @@ class SMP(ScoringMethod):
     calibration_samples: int = option(4096, "training examples to learn from, over and over", AT_LEAST_ONE)
 
     @property
+    def whole_weights(self) -> str:
+        return "it runs the model without its task head"
+
+    @property
     def data(self) -> DataNeeds:
         return DataNeeds(calibration=self.calibration_samples)
 
