@@ -56,7 +56,10 @@ def words(name, home, place):
             ("bench", "--model", place / "model", "--against", home / "trained", *QUICK, "--card"),
             (*trim, "--heads", "1:0"),
         ),
-        "bench --latency_table": ((*bench, "--latency_table", place / "table.json"), None),
+        "bench --latency_table": (
+            (*bench, "--latency_table", place / "table.json"),
+            (*bench, "--out", place / "table.json"),
+        ),
         "export": (export, export),
         "export --quantize": ((*export, "--quantize", "int8"), export),
         "report": (("report", "--run", place / "run"), (*train, "--output_dir", place / "run")),
