@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 from commands import fails, run
@@ -56,7 +58,10 @@ def words(name, home, place):
             ("bench", "--model", place / "model", "--against", home / "trained", *QUICK, "--card"),
             (*trim, "--heads", "1:0"),
         ),
-        "bench --latency_table": ((*bench, "--latency_table", place / "table.json"), None),
+        "bench --latency_table": (
+            (*bench, "--latency_table", place / "table.json"),
+            (*bench, "--out", place / "table.json"),
+        ),
         "export": (export, export),
         "export --quantize": ((*export, "--quantize", "int8"), export),
         "report": (("report", "--run", place / "run"), (*train, "--output_dir", place / "run")),
@@ -198,6 +203,16 @@ def check_comparison(line, place):
     """One run's line, within that of all."""
     assert str(place) in line
     assert any(cause in line for cause in CAUSES), line
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_output_that_goes_to_a_full_disk(more):
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "attentrim", "methods", *more]
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ended.returncode == 1
+    assert "attentrim: error: Cannot write standard output: No space left on device.\n" in ended.stderr
 
 
 # The seam

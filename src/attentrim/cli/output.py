@@ -7,14 +7,20 @@ import json as json_module
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
+from ..atomic import explaining
+
 if TYPE_CHECKING:
     from ..cost import Cost
     from ..plan import Plan
+
+
+STDOUT = Path("standard output")
 
 
 class Output:
@@ -31,7 +37,8 @@ class Output:
         if not self.quiet:
             encoding = self.console.encoding  # a file on Windows may know no arrows
             text = text.encode(encoding, "replace").decode(encoding)
-            self.console.print(text, markup=False, soft_wrap=True)
+            with explaining(STDOUT):
+                self.console.print(text, markup=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         """Numbers to the right, words to the left."""
@@ -42,12 +49,15 @@ class Output:
             table.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=index == 0)
         for row in cells:
             table.add_row(*row)
-        self.console.print(table)
+        with explaining(STDOUT):
+            self.console.print(table)
 
     def result(self, data: dict[str, Any]) -> None:
         """The machine-readable answer of a command."""
         if self.json:
-            self.stdout.write(json_module.dumps(data, ensure_ascii=False) + "\n")
+            with explaining(STDOUT):
+                self.stdout.write(json_module.dumps(data, ensure_ascii=False) + "\n")
+                self.stdout.flush()
 
     def error(self, text: str) -> None:
         sys.stderr.write(f"attentrim: error: {' '.join(text.split())}\n")
