@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ RETRIES = 3
 """How often Ray starts a run again whose worker was lost."""
 PATIENCE = 90.0
 """Seconds until a file that another machine has written must be seen here: network file systems show it late."""
+LAST_CLUSTER = Path(os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp", "ray", "ray_current_cluster")
+"""Where `ray start` leaves the address that Ray connects to unless told otherwise."""
 SHARED = "--engine ray needs a file system that all machines share, for --output_dir and for what the runs read"
 
 
@@ -34,7 +36,7 @@ class OnRay:
         nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
         self.jobs, cpus, gpus = divided(nodes, jobs)
         options = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": RETRIES, "max_calls": 1}
-        self.task = self.ray.remote(**options)(_run)
+        self.task = self.ray.remote(**options)(_task())
         self.running: set[Any] = set()
         self.stopped = False
 
@@ -46,7 +48,7 @@ class OnRay:
         try:
             machine, reason = self.ray.get(task)
         except self.ray.exceptions.RayError as error:
-            return _in_one_line(error)
+            return _in_one_line(getattr(error, "cause", None) or error)
         finally:
             self.running.discard(task)
         if reason is None and not _appears(directory / DONE):
@@ -67,22 +69,38 @@ def _connect() -> tuple[Any, bool]:
     """Ray, connected to RAY_ADDRESS, to a cluster that runs here or to one of its own; whether it was not before."""
     try:
         import ray
+        import ray.exceptions
     except ImportError as error:
         raise MissingExtraError("ray", "ray", "--engine ray") from error
     if ray.is_initialized():
         return ray, False
+    _check_address()
     on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise AttentrimError(
-            f"Cannot connect to Ray: {_in_one_line(error)}. Set RAY_ADDRESS to a cluster that runs; "
-            "without one (`ray stop` forgets the last), Ray starts on this machine."
-        ) from error
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        raise AttentrimError(f"Cannot connect to Ray: {_in_one_line(error)}") from error
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray's would end the command without a word
     return ray, True
+
+
+def _check_address() -> None:
+    """Raise if the cluster that Ray will connect to does not answer: Ray itself would try for a quarter of an hour."""
+    if os.environ.get("RAY_ADDRESS"):
+        address, fix = os.environ["RAY_ADDRESS"], "correct or unset RAY_ADDRESS"
+    elif LAST_CLUSTER.is_file():
+        address, fix = LAST_CLUSTER.read_text(encoding="utf-8").strip(), f"start it again, or delete {LAST_CLUSTER}"
+    else:
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():  # 'auto', 'local', or of a kind that has a protocol of its own
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise AttentrimError(f"There is no Ray cluster at {address} ({error}): {fix}.") from error
 
 
 def divided(nodes: Sequence[Mapping[str, float]], jobs: int | None) -> tuple[int, int, float]:
@@ -105,16 +123,34 @@ def divided(nodes: Sequence[Mapping[str, float]], jobs: int | None) -> tuple[int
     return jobs, max(fitting, default=1), share
 
 
-def _run(directory: str, home: str) -> tuple[str, str | None]:
-    """On a worker: its machine, and why the run failed, or None. Names of files are those of the comparison."""
-    machine, place = socket.gethostname(), Path(directory)
-    for path in (place / SETTINGS, Path(home)):
+def _task() -> Callable[[str, str], tuple[str, str | None]]:
+    """What a worker is sent: its machine, and why the run failed, or None.
+
+    A function within another travels as it is; one of a module would be looked for there before it could complain.
+    """
+
+    def run(directory: str, home: str) -> tuple[str, str | None]:
+        import socket
+
+        machine = socket.gethostname()
+        try:
+            from attentrim.compare.on_ray import make_there
+        except ImportError as error:
+            return machine, f"this version of attentrim is not installed there ({error})"
+        return machine, make_there(Path(directory), Path(home))
+
+    return run
+
+
+def make_there(directory: Path, home: Path) -> str | None:
+    """On a worker: why the run failed, or None. `home` is where the names of files start."""
+    for path in (directory / SETTINGS, home):
         if not path.exists():
-            return machine, f"there is no {path} there: {SHARED}"
-    if (place / DONE).is_file():  # its worker was lost between its end and its report
-        return machine, None
+            return f"there is no {path} there: {SHARED}"
+    if (directory / DONE).is_file():  # its worker was lost between its end and its report
+        return None
     os.chdir(home)
-    return machine, make(place)
+    return make(directory)
 
 
 def _appears(path: Path) -> bool:
