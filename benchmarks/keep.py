@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from attentrim.compare.experiment import Entry, Experiment, entries_of_sweep
+from attentrim.compare.making import SETTINGS
 from attentrim.compare.results import KEPT, as_json, summarise
 from attentrim.compare.runs import Outcome, Run
-from attentrim.compare.workers import SETTINGS
 from attentrim.errors import AttentrimError
 from attentrim.runs.files import read_config, write_json
 from attentrim.runs.reader import METRICS, Recorded

@@ -27,8 +27,8 @@ from run import compare_words
 
 from attentrim.cli import build_parser
 from attentrim.cli.compare import experiment_of
+from attentrim.compare.making import DONE, SETTINGS
 from attentrim.compare.runs import Outcome, Run, run_all, runs_of
-from attentrim.compare.workers import DONE, SETTINGS
 from attentrim.errors import AttentrimError
 from attentrim.runs.reader import HISTORY, METRICS, PLAN
 
@@ -99,7 +99,8 @@ def copy_figures(source: Path, target: Path) -> None:
 def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lines", type=Path, help="a text file; empty lines and those that begin with # are skipped")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at a time (default: 1)")
+    parser.add_argument("--engine", default="local", help="local, or ray (default: local)")
+    parser.add_argument("--jobs", type=int, help="runs at a time (default: 1; with ray, one per GPU or machine)")
     parser.add_argument("--dry_run", action="store_true", help="say what would be run, in order, and end")
     args, flags = parser.parse_known_args(words)
     lines = [shlex.split(line, comments=True) for line in args.lines.read_text(encoding="utf-8").splitlines()]
@@ -118,7 +119,7 @@ def main(words: list[str]) -> int:
         print(f"{title[outcome.run.directory]}: {figures}", flush=True)
 
     failed = 0
-    for outcome in run_all(runs, args.jobs, False, report):
+    for outcome in run_all(runs, args.jobs, False, report, args.engine):
         failed += outcome.error is not None
         for place, source in stands_for.items():
             if source == outcome.run.directory and outcome.error is None:

@@ -97,6 +97,7 @@ def run_line(words: list[str]) -> None:
     if program == "attentrim" and rest[0] == "demo":
         assert main([*rest, "--max_steps", "2", "--max_eval_samples", "16"]) == 0
     elif program == "attentrim":
+        rest = ["local" if word == "ray" else word for word in rest]  # test_ray.py has the cluster
         quicker = ["--method_config", "search_steps=2"] if "smp" in rest else []
         assert main([*rest, *quicker]) == 0, words
     elif program == "torchrun":

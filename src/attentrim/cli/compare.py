@@ -63,7 +63,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="A,B", help="these runs only, with the baseline and what they start from")
     parser.add_argument("--config", help="a YAML file with flags, and with `runs` or `sweep` in place of --methods")
     parser.add_argument("--output_dir", required=True, help="a directory for each run, results.json and table.md")
-    parser.add_argument("--jobs", type=positive, default=1, help="runs at a time (default: 1)")
+    parser.add_argument(
+        "--engine",
+        default="local",
+        help="where runs are made: local (this machine), or ray (a cluster) (default: local)",
+    )
+    parser.add_argument(
+        "--jobs", type=positive, help="runs at a time (default: 1; with ray one per GPU, or machine if there are none)"
+    )
     parser.add_argument("--keep_models", action="store_true", help="keep the weights of every run")
     parser.set_defaults(takes_training_arguments=True)
 
@@ -72,9 +79,11 @@ def run(args: argparse.Namespace, output: Output) -> None:
     from tqdm import tqdm
 
     from ..compare.comparison import compare
+    from ..compare.engines import ENGINES
     from ..compare.runs import runs_of
     from ..runs.directories import check_output_dir
 
+    ENGINES[args.engine]  # an unknown one is answered with the nearest
     experiment = experiment_of(args)
     directory = check_output_dir(args.output_dir, str(experiment.entries[0].settings.get("model", "")))
     runs = runs_of(experiment, directory)
@@ -89,9 +98,15 @@ def run(args: argparse.Namespace, output: Output) -> None:
             bar.update()
 
         command = "attentrim " + shlex.join(args.words)
-        jobs, keep_models = args.jobs, args.keep_models
         found = compare(
-            experiment, runs, directory, command=command, jobs=jobs, keep_models=keep_models, report=report
+            experiment,
+            runs,
+            directory,
+            command=command,
+            engine=args.engine,
+            jobs=args.jobs,
+            keep_models=args.keep_models,
+            report=report,
         )
     _show(output, args.output_dir, experiment, found)
 

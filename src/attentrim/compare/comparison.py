@@ -38,7 +38,8 @@ def compare(
     directory: Path,
     *,
     command: str,
-    jobs: int = 1,
+    engine: str = "local",
+    jobs: int | None = None,
     keep_models: bool = False,
     report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Comparison:
@@ -47,19 +48,12 @@ def compare(
     `command` is what the table says that it was made by.
     """
     with locked(directory):
-        return _compare(experiment, runs, directory, command, jobs, keep_models, report)
+        outcomes = list(run_all(runs, jobs, keep_models, report, engine))
+        outcomes.sort(key=lambda outcome: runs.index(outcome.run))
+        return _written(experiment, outcomes, directory, command)
 
 
-def _compare(
-    experiment: Experiment,
-    runs: Sequence[Run],
-    directory: Path,
-    command: str,
-    jobs: int,
-    keep_models: bool,
-    report: Callable[[Outcome], None],
-) -> Comparison:
-    outcomes = sorted(run_all(runs, jobs, keep_models, report), key=lambda outcome: runs.index(outcome.run))
+def _written(experiment: Experiment, outcomes: Sequence[Outcome], directory: Path, command: str) -> Comparison:
     facts = _facts(outcomes, experiment.entries[0].settings)
     summaries = summarise(experiment, outcomes)
     result = as_json(experiment, outcomes, {**facts, "measured_with": measured_with()}, summaries)

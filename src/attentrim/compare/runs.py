@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from ..errors import AttentrimError, WriteError
 from ..guarded import read_json
 from ..runs.files import write_json
 from ..runs.reader import METRICS
+from .engines import ENGINES, Engine
 from .experiment import Entry, Experiment
-from .workers import DONE, SETTINGS, Workers
+from .making import DONE, SETTINGS
 
 DATA = "data.txt"
 WEIGHTS = ("model*.safetensors", "model.safetensors.index.json", "checkpoint-*", "dense", "speedup-*")
@@ -63,13 +65,19 @@ def runs_of(experiment: Experiment, directory: Path) -> list[Run]:
     return runs
 
 
-def run_all(runs: Sequence[Run], jobs: int, keep_models: bool, report: Callable[[Outcome], None]) -> Iterator[Outcome]:
+def run_all(
+    runs: Sequence[Run],
+    jobs: int | None,
+    keep_models: bool,
+    report: Callable[[Outcome], None],
+    engine: str = "local",
+) -> Iterator[Outcome]:
     """Run what is not done yet, `jobs` at a time; yields the outcome of each. `report` is called with new ones."""
     check_kept(runs)
     _forget_those_without_weights(runs)
     yield from (_outcome(run) for run in runs if run.done)
     left = [run for run in runs if not run.done]
-    for outcome in _outcomes(list(left), jobs):
+    for outcome in _outcomes(list(left), engine, jobs):
         left.remove(outcome.run)
         report(outcome)
         yield outcome
@@ -79,29 +87,31 @@ def run_all(runs: Sequence[Run], jobs: int, keep_models: bool, report: Callable[
         drop_weights(runs, [run for run in runs if not run.done])  # failed ones are tried again
 
 
-def _outcomes(waiting: list[Run], jobs: int) -> Iterator[Outcome]:
+def _outcomes(waiting: list[Run], name: str, jobs: int | None) -> Iterator[Outcome]:
     """Each run starts when those that it starts from are done; the outcomes in the order in which they come."""
-    workers, failed = Workers(jobs), set[Path]()
+    if not waiting:
+        return
+    failed = set[Path]()
     pending: dict[Future[str | None], Run] = {}
-    with ThreadPoolExecutor(jobs) as pool:
+    with closing(ENGINES[name](jobs)) as engine, ThreadPoolExecutor(engine.jobs) as pool:
         try:
             while waiting or pending:
-                for run in [run for run in waiting if _ready(run, failed)][: jobs - len(pending)]:
+                for run in [run for run in waiting if _ready(run, failed)][: engine.jobs - len(pending)]:
                     waiting.remove(run)
-                    pending[pool.submit(_start, workers, run)] = run
+                    pending[pool.submit(_start, engine, run)] = run
                 for outcome in _ended(pending) if pending else [_blocked(waiting.pop(0), failed)]:
                     if outcome.error is not None:
                         failed.add(outcome.run.directory)
                     yield outcome
         finally:
-            workers.stop()
+            engine.stop()
 
 
 def _ready(run: Run, failed: set[Path]) -> bool:
     return all((place / DONE).is_file() for place in run.needs) and failed.isdisjoint(run.needs)
 
 
-def _start(workers: Workers, run: Run) -> str | None:
+def _start(engine: Engine, run: Run) -> str | None:
     """In a fresh directory; why the run failed, or None."""
     shutil.rmtree(run.directory, ignore_errors=True)
     try:
@@ -111,7 +121,7 @@ def _start(workers: Workers, run: Run) -> str | None:
         write_text(run.directory / DATA, fingerprint(run))
     except WriteError as error:
         return str(error)
-    return workers.run(run.directory)
+    return engine.run(run.directory)
 
 
 def _ended(pending: dict[Future[str | None], Run]) -> list[Outcome]:

@@ -1,4 +1,4 @@
-"""Runs in processes of their own, so that one that fails takes nothing with it."""
+"""Runs in processes of this machine, so that one that fails takes nothing with it."""
 
 from __future__ import annotations
 
@@ -6,34 +6,27 @@ import multiprocessing
 import os
 import sys
 import threading
-import traceback
 from pathlib import Path
 from typing import Any
 
-from ..errors import AttentrimError
-from ..guarded import read_json
-from ..runs.settings import RunSettings
+from .making import DONE, ERROR, LOG, make
 
-SETTINGS, LOG, DONE = "settings.json", "log.txt", "done"
 PRELOADED = ("attentrim.runs.pipeline", "sklearn.metrics")
 """What every run imports: once for all."""
-ERROR = "error: "
-"""What the line in a log begins with that says why a run failed."""
 
 
-class Workers:
+class Local:
     """Processes forked from a server that has imported everything and used nothing: no GPU, no threads."""
 
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
+    def __init__(self, jobs: int | None) -> None:
+        self.jobs = jobs or 1
         self.context: Any = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(list(PRELOADED))
         self.running: set[Any] = set()
         self.stopped = False
 
     def run(self, directory: Path) -> str | None:
-        """Make the run whose settings are in a directory; why it failed, or None."""
-        process = self.context.Process(target=_run, args=(str(directory), self.jobs), daemon=True)
+        process = self.context.Process(target=_run, args=(directory, self.jobs), daemon=True)
         if self.stopped:
             return "stopped"
         process.start()
@@ -49,6 +42,9 @@ class Workers:
         for process in list(self.running):
             process.terminate()
 
+    def close(self) -> None:
+        """Nothing is left of processes that have ended."""
+
 
 def _reason(log: Path, code: int | None) -> str:
     """The last error in a log, or how the process ended."""
@@ -58,36 +54,15 @@ def _reason(log: Path, code: int | None) -> str:
     return errors[-1] if errors else f"{how}; see {log}"
 
 
-def _run(directory: str, jobs: int) -> None:
-    """In the process: the run with the settings in its directory, its remarks and errors in a log."""
+def _run(directory: Path, jobs: int) -> None:
+    """In the process."""
     import torch
-
-    from ..runs.pipeline import run
 
     _die_with_the_comparison()
     if jobs > 1:
         # more threads than cores would wait for each other
         torch.set_num_threads(max(1, torch.get_num_threads() // jobs))
-    log = os.open(f"{directory}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for stream in (1, 2):
-        os.dup2(log, stream)
-    settings = read_json(Path(directory, SETTINGS), "the settings")
-    # runs share the machine: a speed measured here would be of all of them
-    own = {"output_dir": directory, "no_bench": True}
-    try:
-        run(RunSettings.from_mapping({"disable_tqdm": True, **settings, **own}), say=_say)
-    except Exception as error:
-        if not isinstance(error, AttentrimError):
-            traceback.print_exc()
-        named = str(error) if isinstance(error, AttentrimError) else f"{type(error).__name__}: {error}"
-        _say(f"{ERROR}{' '.join(named.split())}")
-        sys.exit(1)
-    Path(directory, DONE).touch()
-
-
-def _say(remark: str) -> None:
-    sys.stdout.write(f"{remark}\n")
-    sys.stdout.flush()
+    sys.exit(make(directory) is not None)
 
 
 def _die_with_the_comparison() -> None:
