@@ -471,7 +471,7 @@ def test_default_backend_is_one_that_the_model_has(places, capsys):
         (["--lengths", "4000"], "--lengths 4000 is too long"),
         (["--devices", "cuda"], "torch finds no CUDA device"),
         (["--padding", "2"], "--padding is the share"),
-        (["--out", "/no/such/place/bench.json"], "--out must be a file"),
+        (["--out", "/no/such/place/bench.json"], "it must be a file in a directory that exists"),
         (["--against", "/no/such/model"], "There is no model directory"),
         (["--backends", "cudagraph"], "Nothing could be measured. cudagraph model: CUDA graphs need a CUDA device"),
     ],

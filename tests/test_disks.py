@@ -142,6 +142,7 @@ def test_directories_that_cannot_be_written_to(trained, tmp_path, capsys, name):
         line = fails(capsys, *command)
     assert str(tmp_path) in line
     assert "read-only" in line.lower() or "Permission denied" in line
+    assert "ATTENTRIM_DEBUG" not in line
     assert content(tmp_path) == before
 
 

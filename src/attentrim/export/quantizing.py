@@ -19,6 +19,7 @@ weights, and the tiny wav2vec2 of the tests loses more by them than by all its l
 
 def quantize_file(model: Any, source: Path, target: Path) -> None:
     """Write `source`, a float export of `model`, to `target` in int8."""
+    target.parent.mkdir(exist_ok=True)
     # without the pre-processing that onnxruntime recommends: it changed neither speed nor answers of MiniLM-L6
     with _silent_root_logger():
         from onnxruntime.quantization import QuantType, quantize_dynamic

@@ -124,7 +124,7 @@ def _run(
     )
     keeps = settings.keep_checkpoints or training.save_total_limit != DEFAULTS["save_total_limit"]
     if trainer.is_world_process_zero() and not keeps and (freed := remove_checkpoints(directory)):
-        say(f"removed what only a run that is not finished needs ({freed / 1e6:.0f} MB); --keep_checkpoints keeps it")
+        say(f"removed the checkpoints, to resume from ({freed / 1e6:.0f} MB); --keep_checkpoints keeps them")
     return finished
 
 

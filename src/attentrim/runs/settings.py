@@ -104,7 +104,7 @@ class RunSettings(TaskSettings):
     )
     keep_checkpoints: bool = setting(
         False,
-        "keep the checkpoint to resume from when the run has finished; so does a --save_total_limit above 1",
+        "keep the last checkpoint, to resume from, when the run has finished; --save_total_limit N keeps the last N",
     )
     no_trim: bool = setting(False, "keep the full shape; the plan lies beside it")
     no_bench: bool = setting(False, "do not time the trimmed model at the end")
