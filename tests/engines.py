@@ -54,16 +54,14 @@ def launch(place: Path, jobs: Sequence[Job], commands: Sequence[Sequence[str]] =
         subprocess.Popen(
             [sys.executable, __file__, str(place), json.dumps([list(jobs), [list(words) for words in commands]])],
             env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            stdout=(place / f"{rank}.log").open("w"),
+            stderr=subprocess.STDOUT,
         )
         for rank in range(2)
     ]
-    outputs = [process.communicate(timeout=580) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], [err[-3000:] for _, err in outputs]
-    lines = [[line for line in out.splitlines() if line.startswith("found ")] for out, _ in outputs]
-    return [[json.loads(line.removeprefix("found ")) for line in found] for found in lines]
+    codes = [process.wait(timeout=900) for process in processes]
+    assert codes == [0, 0], [(place / f"{rank}.log").read_text()[-3000:] for rank in range(2)]
+    return [json.loads((place / f"{rank}.json").read_text()) for rank in range(2)]
 
 
 @cache
@@ -93,9 +91,7 @@ def _run(place: str, jobs: Sequence[Job], commands: Sequence[Sequence[str]]) -> 
     from attentrim.cli import main
     from attentrim.errors import AttentrimError
 
-    def show(found: Any) -> None:
-        print("found", json.dumps(found), flush=True)  # noqa: T201
-
+    found: list[Any] = []
     torch.set_num_threads(1)
     names = {name: getattr(attentrim, name) for name in attentrim.__all__}
     for name, engine, method, more in jobs:
@@ -104,12 +100,13 @@ def _run(place: str, jobs: Sequence[Job], commands: Sequence[Sequence[str]]) -> 
             allow_fsdp_on_cpus()
         os.environ.pop("ACCELERATE_USE_FSDP", None)  # of the job before
         try:
-            show(tr.trained(f"{place}/{name}", eval(method, names), **more))
+            found.append(tr.trained(f"{place}/{name}", eval(method, names), **more))
         except AttentrimError as error:
-            show(f"{type(error).__name__}: {error}")
+            found.append(f"{type(error).__name__}: {error}")
     for words in commands:
         os.environ.pop("ACCELERATE_USE_FSDP", None)
-        show(main(words))
+        found.append(main(words))
+    Path(place, f"{os.environ['RANK']}.json").write_text(json.dumps(found))
     torch.distributed.barrier()  # who leaves first takes the other's connection along
     torch.distributed.destroy_process_group()
 

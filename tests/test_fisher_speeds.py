@@ -98,7 +98,7 @@ class Reaching:
         self.budgets.append(budget)
         return SimpleNamespace(cost=budget)
 
-    def speed(self, choice):
+    def speed(self, choice, model):
         self.measured.append(self.true_speed(self.speeds.table.dense / choice.cost))
         return self.measured[-1]
 

@@ -118,9 +118,9 @@ def test_gradient_accumulation_gives_the_same_run(tmp_path):
 def test_one_training_leaves_a_model_of_each_speed(tmp_path, monkeypatch):
     masked, save = {}, MethodCallback._save_trimmed
 
-    def look(callback, folder, plan, tokenizer):
+    def look(callback, folder, model, plan, tokenizer):
         masked[folder.name] = answers(callback.session.model)
-        save(callback, folder, plan, tokenizer)
+        save(callback, folder, model, plan, tokenizer)
 
     monkeypatch.setattr(MethodCallback, "_save_trimmed", look)
     method = Fisher(speedup="1.3,1.7,2.5", **SPEED)

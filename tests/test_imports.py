@@ -11,7 +11,7 @@ import attentrim
 
 GRAPH = graph_of(Path(attentrim.__file__).parent)
 LAYERS = (
-    "version errors atomic guarded plugins registry options machine modes masks indices projections shapes",
+    "version errors atomic guarded plugins registry options machine modes masks indices sharding projections shapes",
     "tasks",
     "attention routed",
     "architectures",
@@ -29,7 +29,7 @@ LAYERS = (
     "bench",
     "speed",
     "distillation noise calibration schedules",
-    "methods resuming counters",
+    "methods resuming counters engines",
     "trainer",
     "runs.reader runs.headline",
     "plots",
