@@ -134,7 +134,7 @@ def test_files_that_cannot_grow(trained, tmp_path, capsys, name):
             shutil.rmtree(tmp_path / ("new" if name == "train" else "run"), ignore_errors=True)
 
 
-@pytest.mark.parametrize("name", ["train", "plan --out", "trim", "evaluate", "bench --card", "export", "report"])
+@pytest.mark.parametrize("name", ["train", "plan --out", "trim", "evaluate", "bench --card", "report"])
 def test_directories_that_cannot_be_written_to(trained, tmp_path, capsys, name):
     command = prepare(name, trained, tmp_path)
     before = content(tmp_path)

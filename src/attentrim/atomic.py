@@ -66,7 +66,7 @@ def staged(
         with explaining(stage, directory):
             stage.mkdir()
             for name in copied:
-                if (directory / name).is_file():
+                if (directory / name).is_file() and not (directory / name).is_symlink():
                     shutil.copyfile(directory / name, stage / name)
             yield stage
             _move(stage, directory, stale, last)
