@@ -37,7 +37,8 @@ def skeleton(model: nn.Module) -> Any:
 def prepare_to_shard(model: Any) -> None:
     """An engine is about to take hold of a model: remember what it is without one."""
     inner = unwrap(model)
-    keep_shape(inner, skeleton(inner))
+    if shape_of(inner) is inner:
+        keep_shape(inner, skeleton(inner))
 
 
 def whole(model: Any, everywhere: bool = True) -> Any:

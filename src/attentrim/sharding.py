@@ -23,7 +23,7 @@ _SHAPES: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 
 def keep_shape(model: nn.Module, shape: nn.Module) -> None:
     """An engine is about to take hold of `model`: `shape` is a copy of it on the meta device."""
-    _SHAPES.setdefault(model, shape)
+    _SHAPES[model] = shape
 
 
 def shape_of(model: Any) -> Any:
@@ -64,8 +64,7 @@ def tensors(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _whole(tensor: Any) -> Tensor:
     if hasattr(tensor, "full_tensor"):
-        found: Tensor = tensor.full_tensor().detach().cpu()
-        return found
+        return _copied(tensor.full_tensor())
     if hasattr(tensor, "ds_id"):
         with importlib.import_module("deepspeed").zero.GatheredParameters([tensor]):
             return _copied(tensor)
@@ -78,9 +77,14 @@ def _copied(tensor: Tensor) -> Tensor:
 
 def parts_here(model: nn.Module) -> Iterator[Tensor]:
     """What this process holds of each parameter."""
+    parameter: Any
     for parameter in model.parameters():
-        found: Any = parameter.detach()
-        yield found.to_local() if hasattr(found, "to_local") else getattr(parameter, "ds_tensor", found)
+        if hasattr(parameter, "ds_tensor"):
+            shard = parameter.ds_tensor.detach().flatten()
+            before = torch.distributed.get_rank() * len(shard)
+            yield shard[: max(0, parameter.ds_numel - before)]  # the last shards are filled up with anything
+        else:
+            yield parameter.to_local().detach() if hasattr(parameter, "to_local") else parameter.detach()
 
 
 def is_finite(model: nn.Module) -> bool:

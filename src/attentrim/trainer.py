@@ -143,12 +143,13 @@ class Trainer(transformers.Trainer):
         start_time -= self._counters.seconds_before
         return super()._finalize_training(trial, num_train_samples, start_time)  # type: ignore[no-untyped-call]
 
-    def _wrap_model(self, model: nn.Module, training: bool = True, *args: Any, **kwargs: Any) -> nn.Module:
-        if training and self.engine is not None:
+    def _wrap_model(self, *args: Any, **kwargs: Any) -> nn.Module:
+        """The last moment before an engine takes hold of the model."""
+        if self.engine is not None:
             prepare_to_shard(self.model)
-            if self.is_fsdp_enabled:
-                shard_by_layer(self)
-        return super()._wrap_model(model, training, *args, **kwargs)
+        if self.is_fsdp_enabled:
+            shard_by_layer(self)
+        return super()._wrap_model(*args, **kwargs)
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Tensor:
         inputs = self._prepare_inputs(inputs)
@@ -254,7 +255,8 @@ class Trainer(transformers.Trainer):
             self.session.check()
         super().save_model(output_dir, _internal_call)
         target = Path(output_dir or self.directory)
-        target.mkdir(parents=True, exist_ok=True)  # FSDP2 with sharded state dicts has saved nothing yet
+        if self.args.should_save:
+            target.mkdir(parents=True, exist_ok=True)  # FSDP2 with sharded state dicts has saved nothing yet
         if self.args.should_save and _internal_call:
             write_fingerprint(target, self._fingerprint)
         if self.session is not None and self.args.should_save:
