@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import enormous
 import fuzzing
 import pytest
-from recordings import write_run
+from commands import run_json
+from recordings import plan_of, write_run
 
 from attentrim import plots
 from attentrim.cli import main
 from attentrim.errors import AttentrimError, PlanError
 from attentrim.guarded import parse_json, parse_yaml, read_text
 from attentrim.plan import Plan
+from attentrim.report import write_report
 from attentrim.runs.directories import check_output_dir, copy_companions
+from attentrim.runs.files import read_config
+from attentrim.runs.loading import _as_in_training
 from attentrim.runs.models import load_model
+from attentrim.runs.reader import Recorded
+from attentrim.runs.settings import TaskSettings
 
 
 def test_nothing_but_our_own_errors_comes_out_of_damaged_files():
@@ -32,20 +40,35 @@ def test_nothing_but_our_own_errors_comes_out_of_damaged_files():
     assert found["grown"] < 500e6
 
 
-def enormous(**changes):
-    plan = fuzzing.a_plan()
-    plan["places"]["sites"] = [{"path": f"layer.{index}", "heads": 4 * 10**6, "head_size": 1} for index in range(25)]
-    plan["removed"] = {"heads": {str(index): "0-3999999" for index in range(25)}}
-    return {**plan, **changes}
-
-
 def test_a_plan_that_claims_a_hundred_million_heads_is_refused_at_once(tmp_path):
-    (tmp_path / "plan.json").write_text(json.dumps(enormous()))
+    (tmp_path / "plan.json").write_text(json.dumps(enormous.hundred_million_heads()))
     start = time.perf_counter()
     with pytest.raises(PlanError, match="more than any model has") as error:
         Plan.load(tmp_path / "plan.json")
     assert time.perf_counter() - start < 2
     assert len(str(error.value)) < 3000
+
+
+def test_files_that_claim_much_take_little():
+    """Through `from_pretrained`, `show` and `report`, in a process of their own. Some would take hours."""
+    here = Path(enormous.__file__)
+    done = subprocess.run(
+        [sys.executable, here.name], cwd=here.parent, capture_output=True, text=True, check=True, timeout=150
+    )
+    found = json.loads(done.stdout.splitlines()[-1])
+    for case, (said, grown) in found.items():
+        assert grown < 500e6, case
+        assert len(said) < 3000, case
+    said = {case: said for case, (said, _) in found.items()}
+    assert {case.partition(": ")[0] for case in said} == {"from_pretrained", "show", "report"}
+    for door, source in (("from_pretrained", "The plan stored in config.json"), ("report", "it")):
+        assert f"{source}: it claims more than 65536 heads, more than any model has" in said[f"{door}: 10^8 heads"]
+        assert f"{source}: it claims 5000 sites, more than any model has" in said[f"{door}: 5000 sites"]
+    assert "does not know encoder.layer.1" in said["from_pretrained: 65536 heads at one site"]
+    assert "does not know encoder.layer.1" in said["from_pretrained: a million neurons"]
+    assert "config.json: it is longer than 16 MiB" in said["show: 20 MB"]
+    assert "metrics.json cannot be read (it is longer than 16 MiB)" in said["report: 20 MB"]
+    assert said["report: 65536 heads at one site"] == said["report: 20000 timings"] == ""
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "[" * 200 + "]" * 200, "9" * 5000])
@@ -92,6 +115,70 @@ def test_files_of_the_hub_cache_are_copied(tmp_path):
     (snapshot / "tokenizer.json").symlink_to("../../blobs/abc")
     assert copy_companions(str(snapshot), out) == ["tokenizer.json"]
     assert (out / "tokenizer.json").read_text() == "words"
+
+
+RUN_FILES = ("metrics.json", "history.jsonl", "plan.json", "config.yaml", "bench.json", "attention.safetensors")
+
+
+@pytest.mark.parametrize("name", RUN_FILES)
+def test_a_report_reads_no_file_through_a_link_out_of_the_run(tmp_path, name):
+    run, other = (write_run(tmp_path / place, bench=fuzzing.bench_of()) for place in ("run", "other"))
+    (run / name).unlink()
+    (run / name).symlink_to(other / name)
+    found = write_report([run], tmp_path / "report.html")[0]
+    assert f"{name} cannot be read (it is a link out of its directory)." in found.missing
+    (run / name).unlink()
+    (run / name).symlink_to(run / "own")
+    shutil.copyfile(other / name, run / "own")
+    assert not write_report([run], tmp_path / "report.html")[0].missing
+
+
+def test_plans_of_checkpoints_and_runs_of_comparisons_are_not_read_through_links(tmp_path, capsys):
+    plan = plan_of()
+    heads = [list(range(site.heads)) for site in plan.shapes["sites"]]
+    run = write_run(tmp_path / "all" / "a" / "seed-0", plan=plan, history=[{"step": 0, "heads": heads}])
+    other = write_run(tmp_path / "other")
+    (run / "plan.json").rename(other / "plan.json")
+    (run / "checkpoint-5").symlink_to(other)
+    assert Recorded.read(run).plan is None
+    (tmp_path / "all" / "b").mkdir()
+    (tmp_path / "all" / "b" / "seed-0").symlink_to(other)
+    found = run_json(capsys, "report", "--run", tmp_path / "all", "--out", tmp_path / "report.html")
+    assert found["runs"] == [str(run)]
+
+
+def test_a_run_that_is_a_link_itself_and_files_that_a_user_names_are_read(tmp_path):
+    run = write_run(tmp_path / "run")
+    (tmp_path / "link").symlink_to(run)
+    assert not write_report([tmp_path / "link"], tmp_path / "report.html")[0].missing
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("plan.json", "config.yaml"):
+        (tmp_path / "elsewhere" / name).symlink_to(run / name)
+    assert Plan.load(tmp_path / "elsewhere" / "plan.json") == Plan.load(run / "plan.json")
+    assert read_config(tmp_path / "elsewhere" / "config.yaml")["task"] == "cola"
+
+
+def test_evaluate_reads_no_settings_through_a_link(tmp_path):
+    (tmp_path / "secret.yaml").write_text("max_length: 7")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").symlink_to(tmp_path / "secret.yaml")
+    with pytest.raises(AttentrimError, match=r"Cannot read the config .*it is a link out of its directory"):
+        _as_in_training(TaskSettings(model=str(tmp_path / "run")), print)
+
+
+def test_links_that_lead_nowhere(tmp_path):
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "gone").symlink_to("/nowhere/at/all")
+    for name in ("circle", "gone"):
+        with pytest.raises(AttentrimError, match="link out of its directory"):
+            read_text(tmp_path / name)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no endless file here")
+def test_a_config_without_an_end_is_not_read(tmp_path):
+    (tmp_path / "config.json").symlink_to("/dev/zero")
+    with pytest.raises(AttentrimError, match="no ordinary file"):
+        load_model(str(tmp_path))
 
 
 def test_nothing_is_written_through_links(tmp_path, capsys):

@@ -1,4 +1,6 @@
-"""Read files that anyone may have written: sizes are checked before memory is taken. Imports no torch."""
+"""Read files that anyone may have written: sizes are checked before memory is taken, links out of the directory that a
+file was found in are not followed. Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,30 @@ LARGEST = 1e30
 """Of numbers that pages and plots compute with: far from where floats overflow."""
 
 
-def read_text(path: str | Path, most: int = MOST_BYTES) -> str:
-    """The text of a file. Raises OSError, or an AttentrimError where it is too long or no text."""
+def belongs(path: Path, directory: Path) -> bool:
+    """Whether a file is in a directory, links followed. In the hub's cache, files are links to `blobs` beside it."""
     try:
+        root, target = directory.resolve(), path.resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        return False
+    homes = [root, *(place.parents[1] / "blobs" for place in (root, *root.parents) if _is_snapshot(place))]
+    return any(target.is_relative_to(home) for home in homes)
+
+
+def _is_snapshot(place: Path) -> bool:
+    """.../models--google-bert--bert-base-uncased/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594"""
+    return place.parent.name == "snapshots" and place.parents[1].name.startswith("models--")
+
+
+def read_text(path: str | Path, most: int = MOST_BYTES, *, follow: bool = False) -> str:
+    """The text of a file. Raises OSError, or an AttentrimError where it is too long or no text.
+
+    A link that leads out of the file's directory is followed only if told so: where a user has named the file itself.
+    What was only found in a directory from elsewhere could stand for any file here.
+    """
+    try:
+        if not follow and not belongs(Path(path), Path(path).parent):
+            raise AttentrimError("it is a link out of its directory")
         with Path(path).open("rb") as file:
             if not stat.S_ISREG(Path(path).stat().st_mode):  # a pipe may never end
                 raise AttentrimError("it is no ordinary file")
@@ -52,10 +75,10 @@ def parse_json(text: str, *, unique: bool = False) -> Any:
     return data
 
 
-def read_json(path: str | Path, what: str) -> Any:
+def read_json(path: str | Path, what: str, *, follow: bool = False) -> Any:
     """The data of a file; one clear line for whatever is wrong with it. `what` it is to be: 'the latency table'."""
     try:
-        return parse_json(read_text(path))
+        return parse_json(read_text(path, follow=follow))
     except OSError as error:
         raise AttentrimError(f"Cannot read {what} {path}: {error.strerror}.") from error
     except AttentrimError as error:

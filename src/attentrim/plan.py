@@ -298,6 +298,8 @@ def _place(kind: Structure, shapes: Shapes, index: int) -> Any:
 
 
 def _number(value: Any, what: str) -> int:
+    if type(value) is int:  # there may be millions
+        return value
     try:
         if isinstance(value, bool) or "bool" in str(getattr(value, "dtype", "")):
             raise TypeError

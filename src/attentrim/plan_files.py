@@ -132,7 +132,7 @@ def _once(found: dict[int, tuple[int, ...]], given: list[int]) -> dict[int, tupl
 def read_file(path: str | Path) -> Any:
     """The data of a plan file; one clear line for whatever is wrong with the file."""
     try:
-        return parse_json(read_text(path), unique=True)
+        return parse_json(read_text(path, follow=True), unique=True)
     except OSError as error:
         raise PlanError(f"Cannot read the plan {path}: {error.strerror}.") from error
     except AttentrimError as error:

@@ -80,7 +80,7 @@ def read_points(results: Results) -> Points:
 def read_results(path: str | Path) -> dict[str, Any]:
     """What a comparison wrote; raises where it is something else, or damaged."""
     file = Path(path) / RESULTS if Path(path).is_dir() else Path(path)
-    data = _without_nan(read_json(file, "the results"))
+    data = _without_nan(read_json(file, "the results", follow=not Path(path).is_dir()))
     wrong = _wrong(data)
     if wrong:
         raise AttentrimError(f"{file} is not the result of a comparison: {wrong}.")

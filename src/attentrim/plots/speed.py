@@ -45,7 +45,7 @@ def _content(bench: str | Path | Recorded | Mapping[str, Any]) -> Mapping[str, A
         return bench.bench
     if not isinstance(bench, Mapping):
         path = Path(bench) / BENCH if Path(bench).is_dir() else Path(bench)
-        bench = read_json(path, "what `attentrim bench --out` wrote in")
+        bench = read_json(path, "what `attentrim bench --out` wrote in", follow=not Path(bench).is_dir())
         if not isinstance(bench, dict):
             raise AttentrimError(f"{path} is not what `attentrim bench --out` writes.")
     return sound_bench(bench)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..atomic import write_text
 from ..errors import AttentrimError, MissingExtraError
+from ..guarded import belongs
 from ..plots.points import read_results
 from ..runs.reader import Recorded, is_run
 
@@ -55,7 +56,7 @@ def _runs_in(directory: Path) -> list[Path]:
     """The runs of a comparison, also of one that was stopped; none where the directory is a run itself."""
     if is_run(directory):
         return []
-    found = sorted(place for place in directory.glob("*/seed-*") if is_run(place))
+    found = sorted(place for place in directory.glob("*/seed-*") if is_run(place) and belongs(place, directory))
     try:
         runs = read_results(directory)["runs"]
     except AttentrimError:

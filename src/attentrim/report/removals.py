@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,7 @@ def outcomes(run: Recorded) -> list[SiteOutcome]:
     if run.plan is None:
         return []
     plan = run.plan
+    kept, uniform = plan.heads_kept, set(plan.uniform)
     rates = _rates(run)
     found = []
     for index, site in enumerate(plan.shapes["sites"]):
@@ -66,11 +68,11 @@ def outcomes(run: Recorded) -> list[SiteOutcome]:
                 index,
                 site.path,
                 site.heads,
-                plan.heads_kept[index],
+                kept[index],
                 tuple(head for head in removed if head in there),
                 tuple(head for head in removed if head not in there),
-                index in plan.uniform or site.uniform,
-                site.uniform or (index in plan.uniform and not there),
+                index in uniform or site.uniform,
+                site.uniform or (index in uniform and not there),
                 rates.get(str(index)),
             )
         )
@@ -93,7 +95,7 @@ def removed_heads(run: Recorded) -> list[RemovedHead]:
                     site.index,
                     head,
                     score,
-                    None if score is None else flat.index(score) + 1,
+                    None if score is None else bisect_left(flat, score) + 1,
                     closings[-1] if closings else None,
                     sum(opened for _, opened in happened),
                 )

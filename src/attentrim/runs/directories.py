@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from ..guarded import belongs
 from .remarks import Say, ignore
 
 COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")
@@ -69,25 +70,13 @@ def copy_companions(model: str, output_dir: Path, say: Say = ignore) -> list[str
                 continue
             if str(relative) in (*WRITTEN_ANEW, *OF_A_RUN) or path.name.endswith(".index.json"):
                 continue
-            if not _belongs(path, source):
+            if not belongs(path, source):
                 say(f"{relative} is a link out of {model}: not copied")
                 continue
             (output_dir / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, output_dir / relative)
             copied.append(str(relative))
     return copied
-
-
-def _belongs(path: Path, source: Path) -> bool:
-    """Whether a file is the model's own, links followed. In the hub's cache, files are links to `blobs` beside it."""
-    root = source.resolve()
-    homes = [root, *(place.parents[1] / "blobs" for place in (root, *root.parents) if _is_snapshot(place))]
-    return any(path.resolve().is_relative_to(home) for home in homes)
-
-
-def _is_snapshot(place: Path) -> bool:
-    """.../models--google-bert--bert-base-uncased/snapshots/86b5e0934494bd15c9632b12f734a8a67f723594"""
-    return place.parent.name == "snapshots" and place.parents[1].name.startswith("models--")
 
 
 def _save_processor(model: str, output_dir: Path) -> list[str]:

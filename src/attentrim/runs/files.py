@@ -22,10 +22,10 @@ def write_yaml(path: Path, data: Mapping[str, Any]) -> None:
     write_text(path, yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True))
 
 
-def read_config(path: str | Path) -> dict[str, Any]:
-    """A YAML mapping of flags without their dashes."""
+def read_config(path: str | Path, *, follow: bool = True) -> dict[str, Any]:
+    """A YAML mapping of flags without their dashes. `follow`: through links, as of a file that a user has named."""
     try:
-        data = parse_yaml(read_text(path))
+        data = parse_yaml(read_text(path, follow=follow))
     except OSError as error:
         raise AttentrimError(f"Cannot read the config {path}: {error.strerror}.") from error
     except AttentrimError as error:

@@ -161,7 +161,7 @@ def _with_sets_at_hand(task: Task, source: Source, say: Say) -> Task:
 def _as_in_training(settings: TaskSettings, say: Say) -> TaskSettings:
     """How a run read its texts, unless told otherwise: another length would be another measurement."""
     file = Path(str(settings.model)) / CONFIG
-    found = read_config(file) if file.is_file() else {}
+    found = read_config(file, follow=False) if file.is_file() else {}
     for name in ("max_length", "window_stride"):
         if getattr(settings, name) is None and isinstance(found.get(name), int):
             settings = replace(settings, **{name: found[name]})

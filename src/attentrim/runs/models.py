@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import transformers
-from transformers.utils import logging
+from transformers.utils import CONFIG_NAME, logging
 
 from ..errors import AttentrimError
+from ..guarded import read_json
 
 STOCK_CODE = {"trust_remote_code": False}
 """Code that comes with a model is never run, and transformers does not ask whether it may be."""
@@ -31,6 +32,8 @@ def load_config(name: str) -> Any:
 def _config(name: str) -> Any:
     if not Path(name).is_dir() and (Path(name).exists() or name.startswith((".", "/", "~"))):
         raise AttentrimError(f"There is no model directory {name}.")
+    if (Path(name) / CONFIG_NAME).exists():  # transformers would read any length, and copy it many times
+        read_json(Path(name) / CONFIG_NAME, "the model's config", follow=True)
     return transformers.AutoConfig.from_pretrained(name, **STOCK_CODE)
 
 

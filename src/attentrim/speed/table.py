@@ -122,7 +122,7 @@ class Table:
 
     @classmethod
     def load(cls, path: str | Path) -> Table:
-        data = read_json(path, "the latency table")
+        data = read_json(path, "the latency table", follow=True)
         if not isinstance(data, dict) or "groups" not in data:
             raise AttentrimError(f"{path} is no latency table.")
         if data.get("version") != VERSION:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..errors import PlanError
@@ -115,16 +116,17 @@ class Structure(ABC):
     # What a plan says of them
 
     def check(self, index: int, shape: Any, removed: Sequence[int]) -> None:
-        """Raise if these units of a place cannot be removed."""
+        """Raise if these units of a place, in ascending order, cannot be removed."""
         if not self.within:
             return
         count = self.units(shape)
-        for unit in removed:
+        for unit in (*removed[:1], *removed[-1:]):
             if not 0 <= unit < count:
                 had = f"{self.name} 0 to {count - 1}" if count else f"no {self.name} left"
                 raise PlanError(f"{self.place.capitalize()} {index} has no {self.unit} {unit}: it has {had}.")
-        if len(set(removed)) < len(removed):
-            raise PlanError(f"The plan names a {self.unit} of {self.place} {index} twice: {list(removed)}.")
+        for unit, following in pairwise(removed):
+            if unit == following:
+                raise PlanError(f"The plan names a {self.unit} of {self.place} {index} twice: {unit}.")
 
     def check_all(self, shapes: Shapes, removed: Removed) -> None:
         """Raise if these units cannot all be removed together."""

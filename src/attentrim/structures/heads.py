@@ -48,13 +48,13 @@ class Heads(Structure):
 
     def check(self, index: int, shape: SiteShape, removed: Sequence[int]) -> None:
         super().check(index, shape, removed)
-        size = shape.heads // shape.groups
+        size, gone = shape.heads // shape.groups, set(removed)
         for group in {head // size for head in removed}:
             members = set(self.group(shape, group))
-            if not members <= set(removed):
+            if not members <= gone:
                 raise PlanError(
                     f"Heads {sorted(members)} of site {index} share keys and values: they go together or not at all. "
-                    f"Got {sorted(members & set(removed))} only."
+                    f"Got {sorted(members & gone)} only."
                 )
 
     def shape_after(self, shape: SiteShape, removed: Sequence[int]) -> SiteShape:

@@ -31,7 +31,7 @@ def _recorded(run: Path) -> tuple[list[int], list[list[float]]]:
     if not path.is_file():
         raise MethodError(f"There is no {path}: fitted_to takes the directory of an AttendOut run.")
     try:
-        lines = [parse_json(line) for line in read_text(path, MOST_HISTORY_BYTES).splitlines()]
+        lines = [parse_json(line) for line in read_text(path, MOST_HISTORY_BYTES, follow=path == run).splitlines()]
         found = {int(line["step"]): line["drop_rates"] for line in lines if line.get("drop_rates")}
         if not all(map(is_number, (rate for rates in found.values() for rate in rates))):
             raise ValueError("a drop rate is no number")

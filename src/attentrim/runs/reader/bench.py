@@ -7,6 +7,8 @@ from typing import Any
 
 from ...guarded import is_number
 
+MOST_PAIRS = 200
+"""More than anyone compares, or can see in one figure."""
 NEEDED = {"name", "device", "dtype", "backend", "batch", "length", "milliseconds_median", "speedup"}
 
 
@@ -19,7 +21,7 @@ def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[
         before = against.get(_setting(row, row.get("reference_backend") or row["backend"]))
         if row["name"] == "model" and row["speedup"] and before:
             pairs.append((before, row))
-    return pairs
+    return pairs[:MOST_PAIRS]
 
 
 def _is_measured(row: Any) -> bool:

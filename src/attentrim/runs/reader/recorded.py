@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AttentrimError, PlanError
-from ...guarded import MOST_BYTES, MOST_DIGITS, MOST_HISTORY_BYTES, read_text
+from ...guarded import MOST_BYTES, MOST_DIGITS, MOST_HISTORY_BYTES, belongs, read_text
 from .attention import Sentence, attention_changed, read_sentences
 from .files import (
     ATTENTION,
@@ -81,7 +81,8 @@ class Recorded:
 
     def _last_plan(self) -> Plan | None:
         """Of a run that was stopped: the plan at its last checkpoint, if it is in the full model's numbering."""
-        found = sorted(self.path.glob(f"checkpoint-*/{PLAN}"), key=lambda file: _number(file.parent.name))
+        files = [file for file in self.path.glob(f"checkpoint-*/{PLAN}") if belongs(file, self.path)]
+        found = sorted(files, key=lambda file: _number(file.parent.name))
         try:
             from ...plan import Plan
 
@@ -215,6 +216,8 @@ class Recorded:
             self.missing.append(f"There is no {ATTENTION}: the attention of its sentences was not kept.")
             return []
         try:
+            if not belongs(self.path / ATTENTION, self.path):
+                raise ValueError("it is a link out of its directory")
             return read_sentences(self.path / ATTENTION)
         except (OSError, ValueError) as error:
             self._cannot_read(ATTENTION, error)
