@@ -174,9 +174,9 @@ def test_links_that_lead_nowhere(tmp_path):
             read_text(tmp_path / name)
 
 
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="there is no endless file here")
-def test_a_config_without_an_end_is_not_read(tmp_path):
-    (tmp_path / "config.json").symlink_to("/dev/zero")
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="there are no devices here")
+def test_a_config_that_may_have_no_end_is_not_read(tmp_path):
+    (tmp_path / "config.json").symlink_to("/dev/null")  # harmless, should it be read after all
     with pytest.raises(AttentrimError, match="no ordinary file"):
         load_model(str(tmp_path))
 
