@@ -132,6 +132,8 @@ def test_files_that_cannot_grow(trained, tmp_path, capsys, name):
         if name.startswith("train"):
             assert "checkpoint" not in line or "No checkpoint was saved yet" in line
             shutil.rmtree(tmp_path / ("new" if name == "train" else "run"), ignore_errors=True)
+        else:
+            assert after.keys() == before.keys(), size  # nor is there half a file where none was
 
 
 @pytest.mark.parametrize("name", ["train", "plan --out", "trim", "evaluate", "bench --card", "report"])

@@ -12,7 +12,7 @@ from pathlib import Path
 import enormous
 import fuzzing
 import pytest
-from commands import run_json
+from commands import fails, run_json
 from recordings import plan_of, write_run
 
 from attentrim import plots
@@ -105,6 +105,23 @@ def test_links_out_of_a_model_are_not_copied(tmp_path):
     assert sorted(copy_companions(str(model), out, said.append)) == ["own.json", "vocab.txt"]
     assert sorted(path.name for path in out.iterdir()) == ["own.json", "vocab.txt"]
     assert "tokenizer.json is a link out of" in said[0]
+
+
+@pytest.mark.parametrize("command", [["trim", "--heads", "0:1"], ["trim", "--heads", "0:1", "--portable"], ["export"]])
+def test_commands_neither_copy_nor_write_through_links(home, tmp_path, capsys, command):
+    model, linked = tmp_path / "model", tmp_path / "linked"
+    shutil.copytree(home / "tiny", model)
+    (tmp_path / "secret").write_text("secret")
+    (model / "vocab.txt").symlink_to(tmp_path / "secret")
+    run_json(capsys, *command, "--model", model, "--output_dir", tmp_path / "out")
+    assert (tmp_path / "out" / "tokenizer.json").is_file()
+    assert not (tmp_path / "out" / "vocab.txt").exists()
+    linked.mkdir()
+    for name in ("config.json", "tokenizer.json", "README.md"):
+        (linked / name).symlink_to(tmp_path / "secret")
+        assert f"symbolic link {name}" in fails(capsys, *command, "--model", model, "--output_dir", linked)
+        (linked / name).unlink()
+    assert (tmp_path / "secret").read_text() == "secret"
 
 
 def test_files_of_the_hub_cache_are_copied(tmp_path):
@@ -201,6 +218,23 @@ def test_code_that_comes_with_a_model_is_refused_without_a_question(tmp_path, mo
     (tmp_path / "code.py").write_text("raise SystemExit('it ran')")
     with pytest.raises(AttentrimError, match="custom code"):
         load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "command", ["show", "trim --heads 0:1", "export", "bench", "evaluate", "plan --method hisp", "train"]
+)
+def test_no_command_offers_to_run_code_that_comes_with_a_model(home, tmp_path, capsys, monkeypatch, command):
+    monkeypatch.setattr("builtins.input", lambda *args: pytest.fail("it asked"))
+    shutil.copytree(home / "tiny", tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    classes = dict.fromkeys(("AutoModel", "AutoModelForSequenceClassification"), "code.Model")
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "code.Config", **classes}}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model" / "code.py").write_text("raise SystemExit('it ran')")
+    data = ("--task", "cola", "--data_dir", home / "data") if command.startswith(("evaluate", "plan", "train")) else ()
+    output = () if command in ("show", "bench", "evaluate") else ("--output_dir", tmp_path / "out")
+    words = (*command.split(), "--model", tmp_path / "model", *data, *output)
+    assert "contains custom code" in fails(capsys, *words)
 
 
 def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):

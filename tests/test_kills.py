@@ -14,6 +14,7 @@ import killed
 import pytest
 from safetensors import safe_open
 
+from attentrim.resuming import last_complete
 from attentrim.runs.pipeline import run
 from attentrim.runs.settings import RunSettings
 
@@ -116,7 +117,9 @@ def test_a_run_that_is_killed_goes_on_to_the_same_end(home, tmp_path, undisturbe
         directory = tmp_path / str(case) / "run"
         made = settings(home, directory, name)
         assert killed.in_process(run_until_killed, made, moment, number) == killed.KILLED, (moment, number)
-        run(made)
+        last, said = last_complete(directory), []
+        run(made, say=said.append)
+        assert any(remark.startswith(f"going on from {last};") for remark in said) == (last is not None)
         assert outcome(directory) == expected, f"killed in {moment} {number}"
         left = [path.name for path in directory.iterdir() if path.name.startswith((".", "checkpoint-"))]
         assert not left

@@ -17,8 +17,10 @@ import training as tr
 from commands import fails, run, run_json
 
 from attentrim import AttendOut, AutoAttention, Distillation, Fisher, Trainer
+from attentrim.compare import comparison
 from attentrim.errors import AttentrimError, TrainingError
 from attentrim.resuming import last_complete
+from attentrim.runs import pipeline
 from attentrim.runs.occupied import locked
 
 METHODS = {
@@ -62,6 +64,8 @@ def test_another_method_setting_model_teacher_or_data_is_refused(tmp_path):
     sparser = tr.trainer(tmp_path, AutoAttention(target_sparsity=0.25), **SAVES)
     with pytest.raises(TrainingError, match=r"method_config target_sparsity was 0\.5, is 0\.25"):
         sparser.train(resume_from_checkpoint=True)
+    with pytest.raises(TrainingError, match='method was "autoattention", is "none"'):
+        tr.trainer(tmp_path, None, **SAVES).train(resume_from_checkpoint=True)
     wider = tr.trainer(tmp_path, METHODS["autoattention"](), tr.classifier(intermediate_size=48), **SAVES)
     with pytest.raises(TrainingError, match="another model"):
         wider.train(resume_from_checkpoint=True)
@@ -367,6 +371,29 @@ def test_two_processes_cannot_write_to_one_directory(home, tmp_path, capsys):
     assert not (directory / ".attentrim.lock").exists()
 
 
+def test_a_run_and_a_comparison_hold_their_directories_while_they_work(home, tmp_path, capsys, monkeypatch):
+    def refuse_a_second(name, then):
+        def looked(*args, **kwargs):
+            with pytest.raises(AttentrimError, match="is in use"), locked(tmp_path / name):
+                pass
+            seen.append(name)
+            return then(*args, **kwargs)
+
+        return looked
+
+    def stop(*args):
+        raise AttentrimError("seen enough")
+
+    seen = []
+    monkeypatch.setattr(Trainer, "training_step", refuse_a_second("run", Trainer.training_step))
+    monkeypatch.setattr(pipeline, "finish", refuse_a_second("run", pipeline.finish))
+    run_json(capsys, *words(home, tmp_path / "run"))
+    monkeypatch.setattr(comparison, "run_all", refuse_a_second("all", stop))
+    data = [word for word in words(home, tmp_path / "all")[1:] if word != "--no_bench"]
+    assert fails(capsys, "compare", "--methods", "hisp", "--seeds", 1, *data) == "seen enough"
+    assert seen == ["run"] * 13 + ["all"]  # twelve steps, and what comes after them
+
+
 # Sharded weights, and what failed commands leave
 
 
@@ -389,3 +416,13 @@ def test_a_command_that_fails_leaves_no_empty_directory(home, tmp_path, capsys):
     (tmp_path / "there").mkdir()
     fails(capsys, *words(home, tmp_path / "there", "--data_dir", tmp_path / "nowhere"))
     assert (tmp_path / "there").is_dir()
+
+
+@pytest.mark.parametrize(
+    "command", ["trim --heads 0:1", "trim --heads 9:0", "export", "plan --method hisp --no_bench"]
+)
+def test_other_commands_that_fail_leave_no_empty_directory_either(home, tmp_path, capsys, command):
+    model = home / "tiny" if "9:0" in command else tmp_path / "nowhere"
+    data = ("--task", "cola", "--data_dir", home / "data") if command.startswith("plan") else ()
+    fails(capsys, *command.split(), "--model", model, *data, "--output_dir", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
