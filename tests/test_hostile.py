@@ -242,3 +242,5 @@ def test_names_with_dollar_signs_are_drawn_as_they_are(tmp_path):
     lines = [{"step": step, "epoch": step, f"eval_{name}": 0.5} for step in (1, 2)]
     run = write_run(tmp_path / "run", metrics={"metric": name}, history=lines)
     plots.metric_by_epoch(run).figure.savefig(tmp_path / "figure.svg")
+    write_report([run], tmp_path / "report.html")
+    assert name in (tmp_path / "report.html").read_text()

@@ -90,7 +90,7 @@ def _for_page(svg: str, title: str, words: str) -> str:
     for colour, name in COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
     svg = re.sub(r"(font(?:-family)?: (?:[0-9.]+px )?)'[^;\"]*", r"\1var(--font)", svg)
-    return re.sub(r"<svg ", f'<svg role="img" aria-label="{escape(title)}: {escape(words)}" ', svg, count=1)
+    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}: {escape(words)}" ', 1)
 
 
 def curve_words(name: str, places: Sequence[float], values: Sequence[float], along: str = "step") -> str:
