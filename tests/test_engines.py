@@ -12,8 +12,10 @@ import transformers as tf
 from close import assert_same_metrics
 from commands import fails, run_json
 from engines import AS_IT_IS, SETTINGS, launch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 
-from attentrim import SMP, AttendOut, AutoAttention, Fisher
+from attentrim import SMP, AttendOut, AutoAttention, Fisher, Plan, portable, trim
 from attentrim.engines import engine_of
 from attentrim.errors import TrainingError, UnsupportedModelError
 from attentrim.sites import find_sites
@@ -198,6 +200,19 @@ def test_weights_that_are_shared_with_the_embeddings_cannot_be_sharded():
     model = tf.BertForMaskedLM(tr.classifier().config)
     with pytest.raises(UnsupportedModelError, match=r"BertForMaskedLM: cls\.predictions\.bias is shared"):
         engine_of(fsdp_trainer(model))
+
+
+def test_a_model_that_was_sharded_by_hand_is_refused_by_name():
+    model = tr.classifier()
+    plan = Plan.of(model, heads={0: [1]})
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+        for copied in (trim, portable):
+            with pytest.raises(UnsupportedModelError, match="fully_shard has spread its weights"):
+                copied(model, plan)
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_a_missing_deepspeed_names_its_extra(home, tmp_path, capsys, monkeypatch):

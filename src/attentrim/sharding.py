@@ -17,6 +17,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from .errors import UnsupportedModelError
+
 _SHAPES: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
 """By model that an engine trains: a plain copy on the meta device, made before the engine took hold of it."""
 
@@ -49,6 +51,11 @@ def tensors(model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
     """
     shape = shape_of(model)
     if shape is model:
+        if any(hasattr(module, "reshard") for module in model.modules()):
+            raise UnsupportedModelError(
+                f"{type(model).__name__}: fully_shard has spread its weights over processes. Copy or trim it before, "
+                "or have attentrim's Trainer shard it (fsdp), which brings them together."
+            )
         for tensor in chain(model.parameters(), model.buffers()):
             # ZeRO-3 shards a model while transformers loads it
             yield tensor, _whole(tensor) if hasattr(tensor, "ds_id") else tensor.detach()
