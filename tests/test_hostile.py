@@ -27,6 +27,7 @@ from attentrim.runs.loading import _as_in_training
 from attentrim.runs.models import load_model
 from attentrim.runs.reader import Recorded
 from attentrim.runs.settings import TaskSettings
+from attentrim.speed.table import Table
 
 
 def test_nothing_but_our_own_errors_comes_out_of_damaged_files():
@@ -88,6 +89,13 @@ def test_long_files_are_not_read(tmp_path):
     assert len(read_text(tmp_path / "long", 101)) == 101
     with pytest.raises(AttentrimError, match="longer than"):
         read_text(tmp_path / "long", 100)
+
+
+@pytest.mark.parametrize("path", [["plan.json"], 7.5, "plan\0.json"])
+def test_what_is_no_path_is_said_to_be_none(path):
+    for read in (Plan.load, read_config, Table.load):
+        with pytest.raises(AttentrimError, match="it is no path"):
+            read(path)
 
 
 def test_no_message_is_longer_than_a_screen():
