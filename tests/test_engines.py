@@ -225,3 +225,9 @@ def test_a_missing_deepspeed_names_its_extra(home, tmp_path, capsys, monkeypatch
 def test_an_engine_needs_several_processes(tmp_path):
     with pytest.raises(TrainingError, match=r"^FSDP spreads weights over processes, and this is a single one"):
         tr.trainer(tmp_path, AutoAttention(), fsdp=True)
+
+
+def test_an_engine_needs_several_processes_whatever_their_backend(home, tmp_path, capsys):
+    words = ["train", "--model", home / "tiny", "--task", "cola", "--data_dir", home / "data"]
+    line = fails(capsys, *words, "--output_dir", tmp_path, "--fsdp", "--ddp_backend", "gloo")
+    assert "FSDP spreads weights over processes, and this is a single one" in line

@@ -62,7 +62,7 @@ def test_files_that_claim_much_take_little():
         assert len(said) < 3000, case
     said = {case: said for case, (said, _) in found.items()}
     assert {case.partition(": ")[0] for case in said} == {"from_pretrained", "show", "report"}
-    for door, source in (("from_pretrained", "The plan stored in config.json"), ("report", "it")):
+    for door, source in (("from_pretrained", "The plan stored in config.json"), ("report", "the plan")):
         assert f"{source}: it claims more than 65536 heads, more than any model has" in said[f"{door}: 10^8 heads"]
         assert f"{source}: it claims 5000 sites, more than any model has" in said[f"{door}: 5000 sites"]
     assert "does not know encoder.layer.1" in said["from_pretrained: 65536 heads at one site"]

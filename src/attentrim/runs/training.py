@@ -8,11 +8,13 @@ import json
 import typing
 from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
+from types import SimpleNamespace
 from typing import Any
 
 from transformers import HfArgumentParser, TrainingArguments
 from transformers.trainer_pt_utils import AcceleratorConfig
 
+from ..engines import check_launched
 from ..errors import AttentrimError, MissingExtraError, did_you_mean, unknown_name
 
 DEFAULTS = {
@@ -85,6 +87,7 @@ def _parse(parser: argparse.ArgumentParser, flags: Sequence[str]) -> dict[str, A
 def _made(values: Mapping[str, Any]) -> TrainingArguments:
     if values.get("deepspeed") and find_spec("deepspeed") is None:
         raise MissingExtraError("deepspeed", "deepspeed", "--deepspeed")
+    check_launched(SimpleNamespace(**values))  # with ddp_backend, TrainingArguments asks for a group of processes
     try:
         return TrainingArguments(**values)
     except (ValueError, ImportError) as error:

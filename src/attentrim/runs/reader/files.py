@@ -182,7 +182,7 @@ def object_of(text: str) -> dict[str, Any]:
 def plan_of(text: str) -> Plan:
     from ...plan import Plan
 
-    return Plan.from_dict(parse_json(text), source="it")
+    return Plan.from_dict(parse_json(text), source="the plan")
 
 
 def config_of(text: str) -> dict[str, Any]:
