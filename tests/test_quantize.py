@@ -17,7 +17,7 @@ from torch import nn
 
 from attentrim import Plan, trim
 from attentrim.errors import AttentrimError
-from attentrim.export import ExportError, export_onnx, quantizing, writing
+from attentrim.export import ExportError, export_onnx, outliers, quantizing, writing
 from attentrim.runs.exported import ExportedModel
 
 onnx = pytest.importorskip("onnx")
@@ -107,6 +107,47 @@ def test_embeddings_are_within_half_a_step(classifier, exported):
     values = step * (found[name].astype(np.float32) - found[f"{base}_zero_point"].astype(np.float32))
     assert abs(values - words).max() < (0.5 + 1e-3) * step
     assert step < 2.01 * abs(words).max() / 254
+
+
+@pytest.fixture(scope="module")
+def with_outlier():
+    """A neuron of the last layer that is always 10,000 and that nothing listens to: in float it changes nothing."""
+    torch.manual_seed(0)
+    model = tf.BertModel(zoo.CONFIGS["bert"](3)).eval()
+    zoo.liven(model, 2.0)
+    layer = model.encoder.layer[2]
+    with torch.no_grad():
+        layer.intermediate.dense.bias[0] = 1e4
+        layer.output.dense.weight[:, 0] = 0.0
+    return model
+
+
+def test_linear_layers_whose_inputs_do_not_fit_into_8_bits_stay_in_float(with_outlier, tmp_path, monkeypatch):
+    report = export_onnx(with_outlier, tmp_path / "kept", quantize="int8")
+    assert report.linear_in_float == 1
+    assert report.max_abs_difference < 0.05 * report.largest_output
+    weight = with_outlier.encoder.layer[2].output.dense.weight.detach().numpy().T
+    assert any(np.array_equal(value, weight) for value in stored(report.path).values())
+    monkeypatch.setattr(quantizing, "too_coarse", lambda *_: [])
+    spoilt = export_onnx(with_outlier, tmp_path / "spoilt", quantize="int8")
+    assert (spoilt.linear_in_float, spoilt.mean_abs_difference > 4 * report.mean_abs_difference) == (0, True)
+
+
+def test_how_far_rounded_inputs_move_outputs():
+    """By hand: steps of 255 / 255 = 1 leave whole numbers alone, and move .4 to 0 and .6 to 1."""
+    weight = np.eye(2, dtype=np.float32)
+    assert outliers._moved(np.array([[255.0, 0.0], [3.0, 4.0], [0.0, 1.0]]), weight) == 0
+    rows = np.array([[0.0, 0.4], [0.0, 0.4], [0.6, 0.0], [0.0, 0.4], [255.0, 0.0]])
+    assert outliers._moved(rows, weight) == pytest.approx(1.0)
+    assert outliers._moved(np.zeros((3, 2)), weight) == 0
+
+
+def test_products_of_activations_stay_in_float(exported):
+    """Queries times keys and scores times values in the one site with heads; the mean in the uniform one."""
+    graph = onnx.load(exported.path).graph
+    constant = {entry.name for entry in graph.initializer}
+    free = [node for node in graph.node if node.op_type == "MatMul" and node.input[1] not in constant]
+    assert len(free) == 3
 
 
 def test_a_quarter_of_the_size_where_weights_dominate(tmp_path):

@@ -122,7 +122,7 @@ def test_a_lost_machine_costs_its_runs_only(home, tmp_path, local):
     assert figures(tmp_path) == local
 
 
-def at_work_in(run, seconds=120):
+def at_work_in(run, seconds=600):
     """The process that has made some steps of a run; its output goes to the run's log."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -74,6 +74,8 @@ def _describe(output: Output, report: ExportReport) -> None:
         f"largest difference to PyTorch: {report.max_abs_difference:.1e}{mean} "
         f"(outputs up to {report.largest_output:.1f})"
     )
+    if report.linear_in_float:
+        output.say(f"{report.linear_in_float} linear layers stay in float: their inputs do not fit into 8 bits")
     main = report.inputs[0]
     checked = ", ".join(_size(shapes[main]) for shapes in report.checked_shapes)
     output.say(f"{main} was {_size(report.traced_shapes[main])} in the trace and {checked} in the comparisons")

@@ -45,7 +45,8 @@ def export_onnx(
     written. The model itself stays as it is.
 
     With `quantize="int8"` the checked file is written in int8 instead: linear layers and embeddings in 8 bits,
-    activations quantised as they come. No tolerance applies to it; the report says how far its answers are off.
+    activations quantised as they come; linear layers whose inputs 8 bits cannot hold stay in float. No tolerance
+    applies to it; the report says how far its answers are off.
     """
     model = unwrap(model)
     refusals.refuse_arguments(model, output_dir, batch, length, tolerance, quantize)
@@ -92,7 +93,7 @@ def _write_and_check(model: Any, path: Path, folder: Path, batch: int, length: i
 
 def _quantize(model: Any, source: Path, path: Path, report: ExportReport, batch: int, length: int) -> ExportReport:
     """The int8 version of `source` at `path`, and what the report on `source` says of it instead."""
-    quantizing.quantize_file(model, source, path)
+    in_float = quantizing.quantize_file(model, source, path)
     graph = writing.Graph(writing.twin_of(model), report.inputs)
     cases = checking.cases_for(model, batch, length, padded="attention_mask" in report.inputs)
     worst = checking.worst_difference(graph, checking.open_session(path), cases)
@@ -106,6 +107,7 @@ def _quantize(model: Any, source: Path, path: Path, report: ExportReport, batch:
         bytes=_bytes(path),
         quantize="int8",
         bytes_float=report.bytes,
+        linear_in_float=in_float,
     )
 
 

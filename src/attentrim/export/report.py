@@ -44,6 +44,8 @@ class ExportReport:
     """"int8", where the file is quantised; the differences are then those of the quantised file."""
     bytes_float: int | None = None
     """Of a quantised file: its size before."""
+    linear_in_float: int | None = None
+    """Of a quantised file: linear layers that stay in float, since 8 bits cannot hold their inputs."""
 
 
 def shapes_of(inputs: Inputs) -> Shapes:
