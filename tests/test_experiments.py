@@ -53,10 +53,12 @@ PROMISED = {
     "ours-layers",
     "ours-regularisers",
     "ours-speed",
+    "ours-speed-longer",
     "ours-speed-minilm",
+    "ours-speed-settings",
     "ours-tasks",
 }
-IN_STAGES = {"ours-heads", "ours-layers", "ours-speed", "ours-speed-minilm"}
+IN_STAGES = {"ours-heads", "ours-layers", *(name for name in PROMISED if name.startswith("ours-speed"))}
 """Whose rows go on from others with epochs of their own."""
 LONGER = "-epochs"
 """In the name of a row: it says how long it takes, which is longer than the others."""

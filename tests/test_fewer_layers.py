@@ -17,7 +17,7 @@ from attentrim.errors import MethodError, UnsupportedModelError
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 CONSTANT = {"lr_scheduler_type": "constant", "max_grad_norm": 0.0, "weight_decay": 0.0}
-DENSE_FIRST = FewerLayers(dense_share=0.3)
+DENSE_FIRST = FewerLayers(keep="every-second", dense_share=0.3)
 
 
 def classifier(seed=0, **more):
@@ -28,18 +28,18 @@ def classifier(seed=0, **more):
 
 
 def test_six_of_twelve_are_those_of_distilbert():
-    assert FewerLayers(count=6).kept(12) == [0, 2, 4, 7, 9, 11]
-    assert FewerLayers().kept(12) == [0, 2, 4, 7, 9, 11]
-    assert FewerLayers(keep="lowest").kept(12) == [0, 1, 2, 3, 4, 5]
-    assert FewerLayers().kept(5) == [0, 2, 4]
-    assert FewerLayers(count=2).kept(5) == [0, 4]
-    assert FewerLayers(count=1).kept(5) == [0]
+    assert FewerLayers(keep="every-second", count=6).kept(12) == [0, 2, 4, 7, 9, 11]
+    assert FewerLayers(keep="every-second").kept(12) == [0, 2, 4, 7, 9, 11]
+    assert FewerLayers().kept(12) == FewerLayers(keep="lowest").kept(12) == [0, 1, 2, 3, 4, 5]
+    assert FewerLayers(keep="every-second").kept(5) == [0, 2, 4]
+    assert FewerLayers(keep="every-second", count=2).kept(5) == [0, 4]
+    assert FewerLayers(keep="every-second", count=1).kept(5) == [0]
 
 
 @given(st.integers(2, 24), st.integers(2, 24))
 def test_layers_are_spread_evenly_from_first_to_last(layers, count):
     count = min(count, layers)
-    kept = FewerLayers(count=count).kept(layers)
+    kept = FewerLayers(keep="every-second", count=count).kept(layers)
     gaps = [after - before for before, after in itertools.pairwise(kept)]
     assert (kept[0], kept[-1], len(kept)) == (0, layers - 1, count)
     assert min(gaps) >= 1
@@ -67,7 +67,7 @@ def test_it_plans_without_data_or_training():
     plan = FewerLayers(keep="lowest", dense_share=0.5).search(classifier())
     assert list(plan.removed_of("layers")) == [2, 3]
     assert plan.made_by["reason"].startswith("Kept are half of the layers: the lowest ones.")
-    assert "3 layers: spread evenly from the first to the last" in FewerLayers(count=3).reason
+    assert "3 layers: spread evenly from the first to the last" in FewerLayers(keep="every-second", count=3).reason
 
 
 # Training
@@ -160,7 +160,9 @@ def test_checkpointing_and_accumulation_change_nothing(tmp_path):
         size = 16 // more.get("gradient_accumulation_steps", 1)
         settings = {"max_steps": 8, "per_device_train_batch_size": size, "logging_steps": 1, **more}
         distilled = {"distillation": Distillation(hidden=1.0), "teacher": classifier(seed=3)}
-        trainer = tr.trainer(tmp_path / str(len(found)), FewerLayers(), classifier(), **settings, **distilled)
+        trainer = tr.trainer(
+            tmp_path / str(len(found)), FewerLayers(keep="every-second"), classifier(), **settings, **distilled
+        )
         trainer.train()
         found.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
     assert found[1] == pytest.approx(found[0], rel=1e-3)
@@ -181,7 +183,9 @@ def test_a_resumed_run_is_the_uninterrupted_one(step, tmp_path):
 
 def test_only_models_without_the_layers_can_be_best_and_early_ends_remove_them_too(tmp_path):
     looks = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
-    trainer = tr.trainer(tmp_path, FewerLayers(dense_share=0.5), load_best_model_at_end=True, **looks)
+    trainer = tr.trainer(
+        tmp_path, FewerLayers(keep="every-second", dense_share=0.5), load_best_model_at_end=True, **looks
+    )
     trainer.train()
     assert int(trainer.state.best_model_checkpoint.rpartition("-")[2]) >= 10
 
@@ -189,7 +193,7 @@ def test_only_models_without_the_layers_can_be_best_and_early_ends_remove_them_t
         def on_step_end(self, args, state, control, **kwargs):
             control.should_training_stop = state.global_step == 3
 
-    trainer = tr.trainer(tmp_path, FewerLayers(dense_share=0.5), classifier(), callbacks=[Stop()])
+    trainer = tr.trainer(tmp_path, FewerLayers(keep="every-second", dense_share=0.5), classifier(), callbacks=[Stop()])
     trainer.train()
     assert list(trainer.plan().removed_of("layers")) == [1, 2]
 

@@ -7,6 +7,7 @@ import shlex
 import pytest
 from recordings import bench_of
 
+from attentrim.runs.finish import _weak_reference
 from attentrim.runs.headline import dense_command, headline, headline_of, lacks_dense, number, place, speeds_table
 
 RESULT = {
@@ -110,3 +111,19 @@ def test_the_table_of_speeds():
         ["3.00 ×", "not timed", "", "", "c"],
     ]
     assert speeds_table({**RESULT, **BEFORE})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"value": 0.68, "removed": ["3 heads"]}, "(.680 against .496)"),
+        ({"value": 0.51, "removed": ["3 heads"]}, None),
+        ({"value": 0.68, "removed": []}, None),
+        ({"value": None, "removed": ["3 heads"]}, None),
+        ({"value": 0.68, "removed": ["3 heads"], "metric": "perplexity"}, None),
+        ({"value": 0.68, "removed": ["3 heads"], "before": None}, None),
+    ],
+)
+def test_a_dense_model_that_its_smaller_copy_surpasses_is_no_reference(result, said):
+    found = _weak_reference({"metric": "matthews", "before": {"value": 0.496}, **result})
+    assert found is said is None or said in found

@@ -20,9 +20,10 @@ from ..plan import Plan
 from ..sites import unwrap
 from ..speed.target import Target
 from ..surgery import trim as trim_model
+from ..tasks.metrics import LOWER_IS_BETTER
 from .evaluation import Evaluation
 from .facts import facts
-from .headline import DENSE
+from .headline import DENSE, number
 from .milestones import own_speed, saved_model, speeds_left
 from .reader import PLAN, measured_speedup
 from .writer import RunWriter
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 BENCH_SHAPE, BENCH_REPEATS, PADDING = (8, 128), 9, 0.125
 """Sequences and tokens (or as many as the model was trained with) that the final model is timed with."""
+MUCH_BETTER = 0.02
+"""By how much a smaller model is better than the dense one before that one is said to have been trained too little."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ def finish(
         **from_method,
         **said,
     }
+    if weak := _weak_reference(result):
+        result["remarks"] = [*result.get("remarks", []), weak]
     if session is not None and len(session.speeds_asked) > 1:
 
         def speed_of(model: Any) -> float | None:
@@ -134,6 +139,19 @@ def _dense_result(trainer: Trainer, evaluation: Evaluation) -> dict[str, Any]:
     it is a better reference than whatever the run started from."""
     dense = trainer.dense_model
     return {} if dense is None else {"before": evaluation.reference(dense, trainer.args, DENSE)}
+
+
+def _weak_reference(result: Mapping[str, Any]) -> str | None:
+    """A dense model that its smaller copy surpasses tells nothing of what was lost, and was a poor teacher."""
+    before, value = (result.get("before") or {}).get("value"), result["value"]
+    if before is None or value is None or not result["removed"] or result["metric"] in LOWER_IS_BETTER:
+        return None
+    if not value > before + MUCH_BETTER:
+        return None
+    return (
+        f"The smaller model is better than the dense one ({number(value)} against {number(before)}), which was not "
+        "trained for long enough to tell what was lost, or to be a good teacher: give it more epochs first."
+    )
 
 
 def _save(trainer: Trainer, dense: Any, directory: Path, trim: bool) -> _Saved:

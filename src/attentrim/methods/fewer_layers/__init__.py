@@ -19,15 +19,15 @@ class FewerLayers(Method):
     """Remove whole layers by their place alone, then fine-tune without them."""
 
     name: ClassVar[str] = "fewer-layers"
-    summary: ClassVar[str] = "whole layers removed at once, every second or all upper ones: a baseline for speed"
+    summary: ClassVar[str] = "whole layers removed at once, all upper ones or every second: a baseline for speed"
     paper: ClassVar[str] = "Sanh et al. 2019, DistilBERT; Sajjad et al. 2023, On the Effect of Dropping Layers"
     searches: ClassVar[bool] = True
 
     count: int | None = option(None, "layers to keep, of each stack; none: half, rounded up", AT_LEAST_ONE)
     speedup: float | None = option(None, "in place of count: keep 1/speedup of the layers, rounded", ABOVE_ONE)
     keep: str = option(
-        "every-second",
-        "which layers stay: every-second (spread evenly from the first to the last) or lowest",
+        "lowest",
+        "which layers stay: lowest, or every-second (spread evenly from the first to the last)",
         one_of(tuple(KEPT_IN_WORDS)),
     )
     dense_share: float = option(
