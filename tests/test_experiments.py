@@ -53,7 +53,6 @@ PROMISED = {
     "ours-layers",
     "ours-regularisers",
     "ours-speed",
-    "ours-speed-longer",
     "ours-speed-minilm",
     "ours-speed-settings",
     "ours-tasks",
