@@ -5,7 +5,8 @@
 Heads, neurons and a layer are removed and a site is made uniform; the model is saved, loaded in this process and asked
 again and again: batches of all sizes and lengths, without a mask, or padded on the right, on the left or not at all.
 One line per tenth of the requests: resident memory, how much of it lies free in the heap of the C library, and how
-many tensors and other objects are alive. The last line comes after that heap was asked to give back what is free.
+many tensors and other objects are alive. The last line comes after that heap gave back what is free,
+which still counts as free there.
 
 For every shape of a batch, oneDNN makes a kernel for each width of the feed-forward blocks, and keeps 1024 of them.
 They are small, but lie between the buffers of requests; what is free between them is too small for larger buffers, and
@@ -34,16 +35,18 @@ from transformers import AutoModel
 from attentrim import Plan, trim
 
 
-def trimmed(name: str, directory: str) -> Any:
+def trimmed(name: str, directory: str, even: bool) -> Any:
     """As a server would have it: loaded from its checkpoint."""
     model = AutoModel.from_pretrained(name)
-    plan = Plan.of(model, heads={0: [1, 2], 3: [0, 5, 7]}, uniform=[1], neurons={0: range(512), 2: [3, 9]}, layers=[5])
+    neurons = {block: range(512) for block in range(5)} if even else {0: range(512), 2: [3, 9]}
+    plan = Plan.of(model, heads={0: [1, 2], 3: [0, 5, 7]}, uniform=[1], neurons=neurons, layers=[5])
     trim(model, plan).save_pretrained(directory)
     return AutoModel.from_pretrained(directory).eval()
 
 
-def request(rng: random.Random, vocabulary: int, most: int, longest: int) -> dict[str, torch.Tensor]:
+def request(rng: random.Random, vocabulary: int, most: int, longest: int, step: int) -> dict[str, torch.Tensor]:
     size, length = rng.randint(1, most), rng.randint(4, longest)
+    length = -(-length // step) * step
     batch = {"input_ids": torch.randint(1000, vocabulary, (size, length))}
     padding = rng.choice(("no mask", "none", "right", "left"))
     if padding != "no mask":
@@ -96,7 +99,9 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--batch", type=int, default=4, help="texts of a request, at most")
     parser.add_argument("--length", type=int, default=64, help="tokens of a text, at most")
+    parser.add_argument("--step", type=int, default=1, help="lengths are rounded up to multiples of it")
     parser.add_argument("--dense", action="store_true", help="the model as it is, for comparison")
+    parser.add_argument("--even", action="store_true", help="all feed-forward blocks lose the same number of neurons")
     parser.add_argument("--repeat", type=int, metavar="N", help="the first N requests again and again")
     parser.add_argument("--out", type=Path, help="a JSON file to add the lines to")
     args = parser.parse_args()
@@ -104,8 +109,8 @@ def main() -> None:
     name = args.model or str(Path(found.origin).parent / "model")  # type: ignore[union-attr, arg-type]
     threshold = os.environ.get("MALLOC_MMAP_THRESHOLD_")
     settings = {
-        "model": "dense" if args.dense else "trimmed",
-        "shapes": f"{args.batch}x{args.length}",
+        "model": "dense" if args.dense else "trimmed evenly" if args.even else "trimmed",
+        "shapes": f"{args.batch}x{args.length}" + f", steps of {args.step}" * (args.step > 1),
         "repeat": args.repeat,
         "cache": int(os.environ.get("ONEDNN_PRIMITIVE_CACHE_CAPACITY", 1024)),
         "mmap_threshold": None if threshold is None else int(threshold),
@@ -114,8 +119,9 @@ def main() -> None:
     rng = random.Random(0)
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as directory:
-        model = AutoModel.from_pretrained(name).eval() if args.dense else trimmed(name, directory)
-    repeated = [request(rng, model.config.vocab_size, args.batch, args.length) for _ in range(args.repeat or 0)]
+        model = AutoModel.from_pretrained(name).eval() if args.dense else trimmed(name, directory, args.even)
+    sizes = (model.config.vocab_size, args.batch, args.length, args.step)
+    repeated = [request(rng, *sizes) for _ in range(args.repeat or 0)]
     lines: list[dict[str, Any]] = []
 
     def note(number: int, given_back: bool) -> None:
@@ -127,7 +133,7 @@ def main() -> None:
     for number in range(1, args.requests + 1):
         batch = repeated[number % args.repeat] if args.repeat else None
         with torch.inference_mode():
-            model(**batch or request(rng, model.config.vocab_size, args.batch, args.length))
+            model(**batch or request(rng, *sizes))
         if number == 100 or number % max(1, args.requests // 10) == 0:
             note(number, given_back=False)
     library.malloc_trim(0)
