@@ -55,7 +55,9 @@ def _inputs_of(path: Path, names: list[str], inputs: Mapping[str, Any]) -> dict[
     copy = path.with_name("inputs.onnx")
     try:
         onnx.save(model, copy)
-        return dict(zip(wanted, open_session(copy).run(list(wanted), dict(inputs)), strict=True))
+        session = open_session(copy)
+        feed = {entry.name: inputs[entry.name] for entry in session.get_inputs()}
+        return dict(zip(wanted, session.run(list(wanted), feed), strict=True))
     finally:
         copy.unlink(missing_ok=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,9 @@ def quantize_file(model: Any, source: Path, target: Path) -> int:
 
         try:
             shapeless = _without_shapes(source)
-            in_float = too_coarse(source, _arrays(example_inputs(model, ROWS, TOKENS), source))
+            in_float = too_coarse(
+                source, {name: value.numpy() for name, value in example_inputs(model, ROWS, TOKENS).items()}
+            )
             quantize_dynamic(
                 shapeless,
                 target,
@@ -47,14 +49,6 @@ def quantize_file(model: Any, source: Path, target: Path) -> int:
             raise ExportError(f"This {name_of(model)} cannot be quantised to int8: {first_cause(error)}") from error
     shapeless.unlink()
     return len(in_float)
-
-
-def _arrays(inputs: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Those that the file takes."""
-    import onnx
-
-    taken = {entry.name for entry in onnx.load(path, load_external_data=False).graph.input}
-    return {name: value.numpy() for name, value in inputs.items() if name in taken}
 
 
 def _without_shapes(path: Path) -> Path:
