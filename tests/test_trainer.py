@@ -597,3 +597,28 @@ def test_a_loop_with_accelerate_takes_one_step_an_update():
             optimizer.zero_grad()
         assert session.steps_done == (number + 1) // 2
     assert not torch.equal(session.parameters, before)
+
+
+def test_predictions_keep_the_order_of_the_data_where_training_groups_by_length(tmp_path):
+    data = [
+        {"input_ids": [2] + [10 + place] * (place % 7 + 1), "labels": place % 2} for place in range(40)
+    ]  # shuffled by the stock Trainer
+    model = tr.classifier()
+    args = tr.arguments(tmp_path, train_sampling_strategy="group_by_length", per_device_eval_batch_size=4)
+
+    def pad(rows):
+        ids = torch.nn.utils.rnn.pad_sequence([torch.tensor(row["input_ids"]) for row in rows], batch_first=True)
+        return {
+            "input_ids": ids,
+            "attention_mask": (ids != 0).long(),
+            "labels": torch.tensor([row["labels"] for row in rows]),
+        }
+
+    trainer = attentrim.Trainer(model, args, data_collator=pad, train_dataset=data)
+    found = trainer.predict(data)
+    assert found.label_ids.tolist() == [row["labels"] for row in data]
+    with torch.no_grad():
+        for row, logits in zip(data, found.predictions, strict=True):
+            batch = pad([row])
+            assert_close(torch.tensor(logits), model.eval()(batch["input_ids"]).logits[0])
+    assert isinstance(trainer._get_train_sampler(data), tf.trainer_pt_utils.LengthGroupedSampler)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor, nn
+from torch.utils.data import SequentialSampler
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from .atomic import explained
 from .calibration import Calibration, HeldOut, hold_out, special_ids
@@ -226,6 +228,14 @@ class Trainer(transformers.Trainer):
         return scheduler
 
     # Evaluating, logging, saving, choosing
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        """In the order of the data, which predictions are written and compared in.
+
+        The stock Trainer shuffles evaluation data too where training groups by length.
+        """
+        sampler = super()._get_eval_sampler(eval_dataset)
+        return SequentialSampler(eval_dataset) if isinstance(sampler, LengthGroupedSampler) else sampler
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """As the stock Trainer's; networks that train beside the model are evaluated too, and their metrics logged."""
