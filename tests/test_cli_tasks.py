@@ -250,11 +250,25 @@ def test_datasets_directories(home, tmp_path, capsys):
     assert tf.AutoConfig.from_pretrained(tmp_path / "run").id2label == {0: "bad", 1: "ok"}
 
 
+def test_a_task_that_is_a_type_takes_files(tmp_path):
+    from attentrim.runs.settings import TaskSettings
+    from attentrim.runs.sources import find_source, own_data_settings
+
+    files = {"train_file": str(tmp_path / "texts.txt"), "validation_file": str(tmp_path / "dev.txt")}
+    task, source = find_source(TaskSettings(task="mlm", **files))
+    assert task is None
+    assert source.files == {"train": files["train_file"], "validation": files["validation_file"]}
+    assert own_data_settings(TaskSettings(task="mlm", **files)) == TaskSettings(task_type="mlm", **files)
+    published = TaskSettings(task="mlm", data_dir=str(tmp_path))
+    assert own_data_settings(published) == published
+
+
 BAD = [
     ((), "Say what the data is: --task NAME, --train_file FILE, or --dataset NAME"),
     (("--data_dir", "."), "--data_dir holds the files of a published task: name it with --task"),
     (("--train_file", "none.csv"), "There is no file none.csv"),
     (("--task", "cola", "--train_file", "t.csv"), "--train_file is for data of your own"),
+    (("--task", "mlm", "--task_type", "regression", "--train_file", "t.csv"), "leave one of them out"),
     (("--task", "cola", "--text_column", "x"), "--text_column is for data of your own"),
     (("--task", "acceptability", "--data_dir", "."), "made on the spot"),
     (("--train_file", "t.csv", "--dataset", "x"), "either files of your own or --dataset"),

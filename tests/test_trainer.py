@@ -16,6 +16,7 @@ import attentrim
 from attentrim import HISP, L0, SMP, AutoAttention, Control, Distillation, FewerLayers, Fisher, RandomHeads, trim
 from attentrim.errors import AttentrimError, ControlError, MethodError, TrainingError, UnsupportedModelError
 from attentrim.methods.gates import GateSession
+from attentrim.runs.evaluation import Evaluation
 
 ALL = [
     AutoAttention(),
@@ -622,3 +623,5 @@ def test_predictions_keep_the_order_of_the_data_where_training_groups_by_length(
             batch = pad([row])
             assert_close(torch.tensor(logits), model.eval()(batch["input_ids"]).logits[0])
     assert isinstance(trainer._get_train_sampler(data), tf.trainer_pt_utils.LengthGroupedSampler)
+    _, again = Evaluation("own", "accuracy", data, len(data), pad, None, None).of_model(model, args)
+    assert_close(torch.tensor(again), torch.tensor(found.predictions))

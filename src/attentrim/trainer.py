@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
-from torch.utils.data import SequentialSampler
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from .atomic import explained
 from .calibration import Calibration, HeldOut, hold_out, special_ids
@@ -23,6 +20,7 @@ from .distillation.teacher import FOLDER, copy_as_teacher, frozen, load_as_teach
 from .duplicate import prepare_to_shard, whole
 from .engines import check_engine, check_launched, engine_of, given_once, shard_by_layer
 from .errors import MethodError, TrainingError
+from .in_order import OrderedTrainer
 from .methods import METHODS, Method
 from .methods.base import DataNeeds, distillation_for
 from .methods.callback import MethodCallback
@@ -38,7 +36,7 @@ from .sites import unwrap
 _SPEEDS = ("_runtime", "_per_second", "_preparation_time")
 
 
-class Trainer(transformers.Trainer):
+class Trainer(OrderedTrainer):
     """A transformers Trainer that trains with a method, a teacher, or both; all its arguments, in its order, and more.
 
     Args:
@@ -228,14 +226,6 @@ class Trainer(transformers.Trainer):
         return scheduler
 
     # Evaluating, logging, saving, choosing
-
-    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        """In the order of the data, which predictions are written and compared in.
-
-        The stock Trainer shuffles evaluation data too where training groups by length.
-        """
-        sampler = super()._get_eval_sampler(eval_dataset)
-        return SequentialSampler(eval_dataset) if isinstance(sampler, LengthGroupedSampler) else sampler
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
         """As the stock Trainer's; networks that train beside the model are evaluated too, and their metrics logged."""

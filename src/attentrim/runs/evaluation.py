@@ -11,6 +11,7 @@ from transformers import Trainer, TrainingArguments
 from ..control import Control
 from ..engines import given_once
 from ..errors import MethodError
+from ..in_order import OrderedTrainer
 from ..plan import Plan
 
 PREFIX = "eval"
@@ -18,7 +19,7 @@ TIMES = ("_runtime", "_per_second", "_time")
 """How the names of numbers end that are about the evaluation itself."""
 
 
-class _Plain(Trainer):
+class _Plain(OrderedTrainer):
     """Evaluates a model that is whole in each process, whatever engine trains another one there."""
 
     def create_accelerator_and_postprocess(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import TaskError
 from ..tasks import TASKS, Task
 from ..tasks.examples import Columns
-from ..tasks.own import Given, check_classes, find_columns, infer_kind, kind_of_model, own_task
+from ..tasks.own import TYPES, Given, check_classes, find_columns, infer_kind, kind_of_model, own_task
 from ..tasks.sources import SPLITS, CutTrain, Generated, HubCopy, LocalCopy, OwnFiles, Source
 from .heads import class_names
 from .remarks import Say
@@ -19,6 +19,7 @@ OF_OWN_DATA = ("text_column", "text_pair_column", "label_column", "choice_column
 
 def find_source(settings: TaskSettings) -> tuple[Task | None, Source]:
     """Where the data comes from. No task: the user's own data, which are still to be looked at."""
+    settings = own_data_settings(settings)
     files = {split: file for split in SPLITS if (file := getattr(settings, f"{split}_file"))}
     named = [f"--{flag}" for flag in OF_OWN_DATA if getattr(settings, flag)]
     if settings.task:
@@ -40,6 +41,16 @@ def find_source(settings: TaskSettings) -> tuple[Task | None, Source]:
     return None, own if own.has("validation") or not own.has("train") else CutTrain(own)
 
 
+def own_data_settings(settings: TaskSettings) -> TaskSettings:
+    """`--task mlm --train_file FILE` is `--task_type mlm`: files of one's own, for a task that is a type."""
+    files = [file for split in SPLITS if (file := getattr(settings, f"{split}_file"))]
+    if not files or settings.task not in TYPES:
+        return settings
+    if settings.task_type not in (None, settings.task):
+        raise TaskError(f"--task is {settings.task} and --task_type {settings.task_type}: leave one of them out.")
+    return replace(settings, task=None, task_type=settings.task)
+
+
 def _published(task: Task, settings: TaskSettings) -> Source:
     if settings.data_dir and settings.dataset:
         raise TaskError("Give either --data_dir or --dataset, not both.")
@@ -58,6 +69,7 @@ def task_of_own_data(
     settings: TaskSettings, source: Source, split: str, trained: Any, say: Say
 ) -> tuple[Task, Columns]:
     """For training, by the look of the training data; for a trained model, by its config (`trained`)."""
+    settings = own_data_settings(settings)
     wanted = Given(
         settings.task_type,
         settings.text_column,
