@@ -40,7 +40,7 @@ class Uniform(Structure):
             raise PlanError(f"Site {index} has no heads left: there is nothing to make uniform.")
 
     def shape_after(self, shape: SiteShape, removed: Sequence[int]) -> SiteShape:
-        return changed(shape, heads=0, groups=0, uniform=bool(shape.heads))
+        return changed(shape, heads=0, groups=0, key_heads=0, uniform=bool(shape.heads))
 
     def facts(self, plan: Any) -> dict[str, Any]:
         return {"uniform_sites": list(plan.removed_of(self.name))}
@@ -110,9 +110,9 @@ class UniformGate(LiveGate):
 
 def _fold(site: Site) -> None:
     """Uniform attention over values that are projected and projected again is a mean and one matrix."""
-    shared = head_features([head // site.heads_per_group for head in range(site.heads)], site.head_size)
+    shared = head_features([head // site.heads_per_key for head in range(site.heads)], site.head_size)
     if site.layout.fused:
-        shared = shared + 2 * site.heads * site.head_size
+        shared = shared + (site.heads + site.key_heads) * site.head_size
     output, output_bias = weight_and_bias(site.output)
     value, value_bias = weight_and_bias(site.projections[-1])
     out = _double(output)
@@ -141,7 +141,7 @@ def _flatten_scores(site: Site) -> None:
     """Queries and keys of zero make all scores equal."""
     if site.layout.fused:
         fused: Any = site.projections[0]
-        end = 2 * site.heads * site.head_size
+        end = (site.heads + site.key_heads) * site.head_size
         rows = fused.weight.t() if is_conv1d(fused) else fused.weight
         parts = [rows[:end], None if fused.bias is None else fused.bias[:end]]
     else:
