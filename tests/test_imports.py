@@ -11,7 +11,7 @@ import attentrim
 
 GRAPH = graph_of(Path(attentrim.__file__).parent)
 LAYERS = (
-    "version errors atomic guarded plugins registry options machine modes masks indices sharding projections shapes "
+    "version errors atomic gguf guarded plugins registry options machine modes masks indices sharding projections shapes "
     "in_order",
     "tasks",
     "attention routed",
