@@ -48,7 +48,9 @@ def file(tmp_path_factory):
     writer.add_token_list(TOKENS)
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(len(TOKENS) - 1)
-    writer.add_tensor("token_embd.weight", model.model.embed_tokens.weight.detach().repeat(2, 1)[: len(TOKENS)].numpy())
+    writer.add_tensor(
+        "token_embd.weight", model.model.embed_tokens.weight.detach().repeat(2, 1)[: len(TOKENS)].numpy()
+    )
     writer.add_tensor("output_norm.weight", model.model.norm.weight.detach().numpy())
     for number, layer in enumerate(model.model.layers):
         for short, name in NAMES.items():

@@ -131,8 +131,7 @@ class Layout:
     key: str = ""
     value: str = ""
     fused: str = ""
-    """One projection whose output features are query, key and value in this order, instead of the three above. Keys and
-    values may have fewer heads than queries."""
+    """One projection whose output features are query, key and value in this order, instead of the three above."""
     positions: tuple[str, ...] = ()
     """Further projections with one block of output features per head, where the model has them."""
     head_size: str = "head_dim"

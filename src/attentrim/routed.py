@@ -1,8 +1,8 @@
 """Forwards in place of stock ones: each repeats the arithmetic of its own, in the same order.
 
 mpnet and deberta-v2 compute attention in place instead of calling transformers' interface; here they leave all that
-follows the scores to `attention.explicit`. phi3 counts its heads by the model's config; here by the weights. With nothing
-asked of a site the result is the stock one to the bit (tested).
+follows the scores to `attention.explicit`. phi3 reads the number of its heads from the config; here, from the weights.
+With nothing asked of a site the result is the stock one to the bit (tested).
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Site:
     layout: Layout
     heads: int
     groups: int
-    """Sets of heads that go or stay together: those that share keys and values; all, where all are normalised as one."""
+    """Sets of heads that go or stay together: those that share keys and values, or all where one norm spans them."""
     key_heads: int
     """Key/value heads."""
     head_size: int

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from .checkpoint.stored import full_size, stored_plan, with_plan
 from .duplicate import duplicate, skeleton
 from .errors import PlanError, UnsupportedModelError
-from .gguf import forget_gguf
 from .flops import flops, most_tokens
+from .gguf import forget_gguf
 from .plan import Plan
 from .projections import is_projection
 from .sharding import shape_of

@@ -24,7 +24,7 @@ from ..sites import Site, SiteShape, find_sites
 from .base import STRUCTURES, Left, Removed, Structure, kept_units
 from .configs import configs_of
 from .live import FeatureGate
-from .site_calls import cache_of, finish, full_bias, named_arguments, tokens_before
+from .site_calls import cache_of, finish, full_bias, named_arguments, tells_length, tokens_before
 from .swapped import BiasOnly, Swapped, become
 
 
@@ -281,17 +281,22 @@ class HeadlessSite(Swapped):
     """No head is left: only the bias of the output projection is added."""
 
     attends = "not at all"
+    layer_idx: int
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         arguments = named_arguments(self, args, kwargs)
         past = tokens_before(self, arguments)
         hidden: Tensor = arguments["hidden_states"]
         cache = cache_of(arguments)
-        if cache is not None:
-            # The first site's cache tells the model how many tokens it has seen, unless it is empty.
+        if cache is not None and tells_length(cache, self.layer_idx):
+            # an empty layer would say that there were no tokens
             marker = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
-            cache.update(marker, marker, self.layer_idx)  # type: ignore[attr-defined]
+            cache.update(marker, marker, self.layer_idx)
         return finish(self, arguments, hidden[..., :0], past)
+
+    def cache_bytes(self, width: int, dtype: torch.dtype, first: bool) -> int:
+        """What the cache holds of a token; `first` of the sites of its kind, full or sliding."""
+        return 2 * dtype.itemsize if first else 0
 
 
 STRUCTURES.register(Heads.name, Heads())

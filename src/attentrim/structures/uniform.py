@@ -17,7 +17,7 @@ from ..sites import Site, SiteShape, find_sites
 from .base import STRUCTURES, Left, Removed, Structure
 from .heads import empty, head_features
 from .live import LiveGate
-from .means import mean_of_windows, mean_weights, once_per_pass, running_mean, valid_positions
+from .means import mean_of_windows, mean_weights, once_per_pass, running_mean, sum_dtype, valid_positions
 from .site_calls import cache_of, finish, named_arguments, tokens_before
 from .swapped import Swapped, become
 
@@ -176,6 +176,11 @@ class UniformSite(Swapped):
             # One row for all positions, which what follows broadcasts; dropout would draw for each position.
             context = context.expand_as(hidden) if self.training else context
         return finish(self, arguments, context, past)
+
+    def cache_bytes(self, width: int, dtype: torch.dtype, first: bool) -> int:
+        """What the cache holds of a token: its input and a mark, or the running sum and count of those before it."""
+        kept = dtype if self.attentrim_window is not None else sum_dtype(dtype)
+        return (width + 1) * kept.itemsize if self.attentrim_causal else 0
 
     def _mean(self, mask: Any, hidden: Tensor, first: int | Tensor | None) -> Tensor:
         if mask is None:
