@@ -58,6 +58,15 @@ def speeds(run: Recorded) -> list[tuple[str, str, str, str]]:
             f"{after['speedup']:.2f}{_spread(after.get('speedup_quartiles'))}",
         )
         for before, after in measured_pairs(run.bench)
+    ] + [
+        (
+            f"{after['new_tokens']} new tokens after {after['batch']} x {after['length']}, {after['device']}, "
+            f"{after['dtype']}, {after['backend']}",
+            f"{before['tokens_per_second']:,.1f} tokens/s",
+            f"{after['tokens_per_second']:,.1f} tokens/s",
+            f"{after['speedup']:.2f}{_spread(after.get('speedup_quartiles'))}",
+        )
+        for before, after in measured_pairs(run.bench, decoding=True)
     ]
 
 
