@@ -36,7 +36,7 @@ class Row:
     tokens_per_second: float | None = None
     """Padding included; None for images."""
     new_tokens: int | None = None
-    """Of a row about generation: the tokens that each sequence got one by one, with a cache, after a prompt of `length`
+    """Of a row about generation: how many tokens each sequence got one by one, after a prompt of `length`
     tokens. Milliseconds, tokens per second and the speed-up are then those of one step, which gives each sequence one
     token, and the difference is that of the answers at the end of the prompt."""
     prefill_milliseconds: float | None = None
