@@ -14,9 +14,10 @@ import pytest
 import torch
 import transformers as tf
 import zoo
+from plans import corner_plans
 
 from attentrim import Plan, find_sites, trim
-from attentrim.bench import BACKENDS, Row, backends, batches, magnitude, measure, onednn, timing, turns
+from attentrim.bench import BACKENDS, Row, backends, batches, decoding, magnitude, measure, onednn, timing, turns
 from attentrim.bench.candidates import Candidates
 from attentrim.bench.timing import calls_per_repeat, interleave, median_and_quartiles, paired_ratios
 from attentrim.cli import main
@@ -412,6 +413,90 @@ def test_bad_settings(settings, message, dense):
 def test_positions_that_start_at_two_are_not_overrun():
     with pytest.raises(AttentrimError, match="--lengths 63"):
         measure(zoo.build("roberta"), shapes=[(1, 63)])
+
+
+# Generation
+
+DECODERS = (*sorted(zoo.GENERATIVE), "bart", "t5")
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_decoded_are_the_tokens_of_generate(name, no_grad):
+    """Of a trimmed model, after prompts of two lengths; twice, because no call may use up the cache."""
+    model = zoo.build(name, attn="sdpa", layers=3)
+    small = trim(model, corner_plans(model)["first headless, last uniform"])
+    small.generation_config.forced_bos_token_id = None
+    inputs = batches.make_prompt(small, 3, 9, 0.4, "cpu")
+    assert inputs["attention_mask"].sum(1).tolist() == [9, 9, 6]
+    decoder = decoding.Decoder(small, inputs, 6)
+    logits, cache = decoder.prompt()
+    settings = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
+    expected = small.generate(**inputs, **settings)[:, -6:]
+    for _ in range(2):
+        assert torch.equal(decoder.steps(logits, cache), expected)
+
+
+def test_rows_of_generation_are_made_from_the_times_of_their_own_candidate(monkeypatch):
+    dense = zoo.build("llama", attn="sdpa")
+    small = trim(dense, Plan.of(dense, heads={0: range(4)}))
+    against, own = [[0.040, 0.400, 0.060], [0.8, 4.0, 0.8]], [[0.020, 0.100, 0.020], [0.2, 1.0, 0.2]]
+    monkeypatch.setattr(decoding, "interleave", lambda *arguments: [*against, *own])
+    rows = measure(small, dense, shapes=[(2, 10)], backends=["cudagraph", "sdpa"], repeats=3, new_tokens=4)
+    assert [(row.name, row.backend) for row in rows if row.new_tokens] == [("against", "sdpa"), ("model", "sdpa")]
+    reference, row = (row for row in rows if row.new_tokens)
+    assert (reference.speedup, reference.prefill_speedup) == (1.0, 1.0)
+    assert (row.batch, row.length, row.new_tokens) == (2, 10, 4)
+    assert row.milliseconds_median == pytest.approx(50)  # of a step
+    assert row.tokens_per_second == pytest.approx(40)
+    assert row.prefill_milliseconds == pytest.approx(20)
+    assert (row.speedup, row.prefill_speedup) == pytest.approx((4.0, 3.0))
+    assert row.speedup_quartiles == pytest.approx((4.0, 4.0))
+    assert 0 < row.max_abs_difference < 1e-4
+    assert (row.sequences_per_second, row.flop_ratio) == (None, None)
+
+
+def test_readers_tell_generation_from_forward_passes():
+    dense = zoo.build("gpt2", attn="sdpa")
+    small = trim(dense, Plan.of(dense, heads={0: [0]}))
+    rows = [asdict(row) for row in measure(small, dense, shapes=[(1, 8)], repeats=1, new_tokens=2)]
+    bench = {"rows": rows}
+    assert [after["new_tokens"] for _, after in measured_pairs(bench)] == [None]
+    assert [after["new_tokens"] for _, after in measured_pairs(bench, decoding=True)] == [2]
+    damaged = {"rows": [{**row, "prefill_milliseconds": "5"} for row in rows]}
+    assert measured_pairs(damaged, decoding=True) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("bert", {}, "--decode is for models that generate text with a cache; --model is a BertModel"),
+        ("llama", {"backends": ["onnx"]}, "--decode runs in plain PyTorch: add sdpa or eager to --backends onnx"),
+        ("llama", {"shapes": [(1, 62)]}, "--lengths 62 with --decode 4 is too long for --model"),
+        ("llama", {"new_tokens": 0}, "1 or more. Got 0"),
+    ],
+)
+def test_generation_that_cannot_be(name, settings, message):
+    with pytest.raises(AttentrimError) as caught:
+        measure(zoo.build(name), **{"new_tokens": 4, **settings})
+    assert message in str(caught.value)
+
+
+def test_the_command_shows_generation(tmp_path, capsys):
+    model = zoo.build("llama", attn="sdpa")
+    model.save_pretrained(tmp_path / "dense")
+    plan = Plan.of(model, heads={0: range(4)})
+    trim(model, plan).save_pretrained(tmp_path / "small")
+    plan.save(tmp_path / "small" / "plan.json")
+    where = ("--model", str(tmp_path / "small"), "--against", str(tmp_path / "dense"))
+    arguments = (*where, "--batch_sizes", "2", "--lengths", "8", "--decode", "3", "--repeats", "1", "--devices", "cpu")
+    data = run_json(capsys, *arguments)
+    assert [row["new_tokens"] for row in data["rows"]] == [None, None, 3, 3]
+    assert (data["cache_bytes_per_token"], data["cache_bytes_per_token_against"]) == (128 + 8, 256)
+    assert main(["bench", *arguments, "--card"]) == 0
+    printed = capsys.readouterr().out
+    assert "cpu, float32, 2 x 8, then 3 new tokens each" in printed
+    assert "prompt ms" in printed
+    assert "3 new tokens after 2 x 8" in (tmp_path / "small" / "README.md").read_text()
 
 
 # The command

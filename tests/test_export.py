@@ -25,7 +25,7 @@ from attentrim.structures.layers import find_layers
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-THINNED = {"bart", "bert", "clip", "mistral", "mpnet", "t5", "wav2vec2"}
+THINNED = {"bart", "bert", "clip", "mistral", "mpnet", "phi3", "t5", "wav2vec2"}
 """Architectures whose even sites lose some of their heads here; those of the others lose all."""
 EAGER_ONLY = {"deberta-v2", "mpnet"}
 STACKS = {"bart": "layers", "t5": "block"}

@@ -47,7 +47,9 @@ def test_layers_are_spread_evenly_from_first_to_last(layers, count):
 
 
 @pytest.mark.parametrize("keep", ["every-second", "lowest"])
-@pytest.mark.parametrize("name", ["bert", "mpnet", "modernbert", "llama", "bart", "t5", "clip"])
+@pytest.mark.parametrize(
+    "name", ["bert", "mpnet", "modernbert", "llama", "gemma3_text", "smollm3", "bart", "t5", "clip"]
+)
 def test_each_stack_of_a_model_keeps_as_many(name, keep):
     """The places are those of each stack; the model that skips layers is the one without them."""
     model, batch = zoo.build(name, layers=4), zoo.inputs(name)

@@ -11,8 +11,8 @@ import attentrim
 
 GRAPH = graph_of(Path(attentrim.__file__).parent)
 LAYERS = (
-    "version errors atomic guarded plugins registry options machine modes masks indices sharding projections shapes "
-    "in_order",
+    "version errors atomic gguf guarded plugins registry options machine modes masks indices sharding projections "
+    "shapes in_order",
     "tasks",
     "attention routed",
     "architectures",
@@ -24,7 +24,7 @@ LAYERS = (
     "control",
     "duplicate",
     "inputs flops",
-    "surgery",
+    "surgery kv_cache",
     "cost checkpoint fitting",
     "overview export",
     "bench",

@@ -23,8 +23,9 @@ def test_every_site_is_found_once(name):
     expected = 4 if name in (*zoo.SEQ2SEQ, "clip") else 2
     assert [site.index for site in sites] == list(range(expected))
     assert len({id(site.module) for site in sites}) == expected
-    grouped = name in ("llama", "mistral", "qwen2", "qwen3")
-    assert {(site.heads, site.groups) for site in sites} == {(4, 2 if grouped else 4)}
+    grouped = name in zoo.GENERATIVE - {"gpt2"}
+    assert {(site.heads, site.key_heads) for site in sites} == {(4, 2 if grouped else 4)}
+    assert {site.groups for site in sites} == {1 if name == "olmo2" else sites[0].key_heads}
 
 
 def test_encoder_before_decoder_and_text_before_vision():

@@ -230,7 +230,7 @@ def test_targets_that_cannot_be(asked, message, monkeypatch):
 
 # Tables of FLOPs
 
-EXACT = ("bert", "mpnet", "distilbert", "gpt2", "llama", "t5", "bart", "albert", "modernbert", "vit")
+EXACT = ("bert", "mpnet", "distilbert", "gpt2", "llama", "t5", "bart", "albert", "modernbert", "vit", "phi3")
 
 
 @pytest.mark.parametrize("name", EXACT)

@@ -144,7 +144,7 @@ def test_attention_maps_keep_their_places(no_grad):
     assert [weights.shape[1] for weights in maps] == [0, 3]
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "llama", "mistral", "mpnet"])
+@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2", "llama", "mistral", "mpnet", "gemma3_text", "phi3"])
 def test_torch_compile_in_one_graph(name, no_grad):
     model, batch = zoo.build(name, attn="eager" if name == "mpnet" else "sdpa"), zoo.inputs(name, "right")
     small = trim(model, Plan.of(model, heads={0: find_sites(model)[0].group(1)}, uniform=[1]))

@@ -58,6 +58,20 @@ CONFIGS: dict[str, Callable[..., Any]] = {
         "qwen2", layers, use_sliding_window=True, sliding_window=5, max_window_layers=1
     ),
     "qwen3": lambda layers=2: _grouped("qwen3", layers, head_dim=8),
+    "gemma3_text": lambda layers=2: _grouped(
+        "gemma3_text", layers, head_dim=8, sliding_window=5, sliding_window_pattern=2, query_pre_attn_scalar=8
+    ),
+    "phi3": lambda layers=2: _grouped("phi3", layers, sliding_window=5, bos_token_id=1, eos_token_id=2),
+    "olmo2": lambda layers=2: _grouped("olmo2", layers, eos_token_id=2),
+    "smollm3": lambda layers=2: _grouped(
+        "smollm3",
+        layers,
+        no_rope_layer_interval=2,
+        use_sliding_window=True,
+        sliding_window=5,
+        bos_token_id=1,
+        eos_token_id=2,
+    ),
     "vit": lambda layers=2: _bert_like("vit", layers, **IMAGE),
     "clip": lambda layers=2: tf.CLIPConfig(
         text_config={**TEXT, "num_hidden_layers": layers, "max_position_embeddings": 64, "eos_token_id": 89},
@@ -94,10 +108,13 @@ CONFIGS: dict[str, Callable[..., Any]] = {
 
 VARIANTS: dict[str, Callable[..., Any]] = {
     "t5-gated": lambda layers=2: tf.T5Config(**{**_t5(layers), "feed_forward_proj": "gated-gelu"}),
+    "gemma3-both-ways": lambda layers=2: _grouped(
+        "gemma3_text", layers, head_dim=8, sliding_window=6, sliding_window_pattern=2, use_bidirectional_attention=True
+    ),
 }
 """Other shapes of architectures above, for what depends on them."""
 
-GENERATIVE = {"gpt2", "llama", "mistral", "qwen2", "qwen3"}
+GENERATIVE = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma3_text", "phi3", "olmo2", "smollm3"}
 SEQ2SEQ = {"bart", "t5", "t5-gated"}
 WITHOUT_PADDING = {"vit"}
 NO_PORTABLE_UNIFORM = {"mpnet", "t5", "t5-gated"}

@@ -70,6 +70,12 @@ def _config_window(site: Any) -> int | None:
     return getattr(site.config, "sliding_window", None)
 
 
+def _layer_window(site: Any) -> int | None:
+    # what SmolLM3's masks go by, whatever `use_sliding_window` says
+    sliding = site.config.layer_types[site.layer_idx] == "sliding_attention"
+    return site.config.sliding_window if sliding else None
+
+
 def _any_layer(config: Any, place: int) -> str | None:
     return None
 
@@ -130,6 +136,8 @@ class Layout:
     """Further projections with one block of output features per head, where the model has them."""
     head_size: str = "head_dim"
     """The attribute that holds the size of one head."""
+    joint_norm: bool = False
+    """Queries and keys are normalised over all heads together: without some heads the others would change."""
     head_counts: tuple[str, ...] = ()
     """Attributes that count heads and are read by the stock forward."""
     widths: tuple[str, ...] = ()
@@ -148,6 +156,8 @@ class Layout:
     """Keys a query may see on either side, itself included; None for all."""
     routed_forward: Callable[..., Any] | None = None
     """A forward through `control.attend`, for sites that do not use transformers' attention interface."""
+    thinned_forward: Callable[..., Any] | None = None
+    """The stock forward for any number of heads, where the stock one reads the number from the model's config."""
     only_eager_onnx: bool = False
     """The ONNX exporter needs the eager backend."""
     config_heads: tuple[str, ...] = ()
@@ -241,6 +251,7 @@ ARCHITECTURES: dict[str, Layout] = {
         feed_forward=FeedForward(("ffn.lin1",), "ffn.lin2", width="hidden_dim"),
     ),
     "electra": _BERT,
+    "gemma3_text": _LLAMA,
     "gpt2": Layout(
         site="attn",
         fused="c_attn",
@@ -275,9 +286,22 @@ ARCHITECTURES: dict[str, Layout] = {
         finish=_mpnet,
         routed_forward=routed.mpnet,
     ),
+    "olmo2": replace(_LLAMA, joint_norm=True, config_heads=()),
+    "phi3": replace(
+        _LLAMA,
+        query="",
+        key="",
+        value="",
+        fused="qkv_proj",
+        window=_config_window,
+        thinned_forward=routed.phi3,
+        config_heads=(),
+        feed_forward=FeedForward(("mlp.gate_up_proj",), "mlp.down_proj", fused=2),
+    ),
     "qwen2": _LLAMA,
     "qwen3": _LLAMA,
     "roberta": _BERT,
+    "smollm3": replace(_LLAMA, window=_layer_window),
     "t5": Layout(
         site="SelfAttention",
         query="q",

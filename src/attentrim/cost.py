@@ -10,6 +10,7 @@ from typing import Any
 from .duplicate import skeleton
 from .errors import PlanError
 from .flops import flops, most_tokens
+from .kv_cache import cache_bytes_per_token
 from .plan import Plan
 from .sharding import shape_of
 from .sites import unwrap
@@ -30,10 +31,19 @@ class Cost:
     flops: int
     length: int
     """Tokens per sequence that the FLOPs were counted for: as asked, or as many as the model has positions for."""
+    cache_bytes_per_token: int | None = None
+    """Bytes that a token adds to the key/value cache, within the window of windowed sites; None without a cache."""
 
     def as_dict(self) -> dict[str, int]:
-        """All counts by name: units by kind, parameters, bytes, FLOPs."""
-        return {**self.units, "parameters": self.parameters, "bytes": self.bytes, "flops": self.flops}
+        """All counts by name: units by kind, parameters, bytes, FLOPs, and of models that generate the cache."""
+        cache = self.cache_bytes_per_token
+        return {
+            **self.units,
+            "parameters": self.parameters,
+            "bytes": self.bytes,
+            "flops": self.flops,
+            **({} if cache is None else {"cache_bytes_per_token": cache}),
+        }
 
 
 def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
@@ -48,6 +58,7 @@ def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
         bytes=sum(parameter.numel() * parameter.element_size() for parameter in parameters),
         flops=flops(model, batch, length),
         length=length,
+        cache_bytes_per_token=cache_bytes_per_token(model),
     )
 
 

@@ -54,6 +54,8 @@ class Summary:
     flops_ratio: float | None
     """FLOPs of the full model over those of this one; None where they are not known."""
     made_by: Mapping[str, Any] = field(default_factory=dict)
+    cache_bytes_per_token: int | None = None
+    """Of keys and values, while the model generates; None for models that do not."""
 
     @property
     def headline(self) -> str:
@@ -67,10 +69,18 @@ class Summary:
         ratio = (
             "" if self.flops_ratio is None or not self.removed else f", {self.flops_ratio:.2f} times fewer than before"
         )
+        cache = "" if self.cache_bytes_per_token is None else f"; key/value cache: {self.cache}"
         return (
             f"{self.parameters:,} parameters, {self.bytes / 1e6:.1f} MB, {self.flops / 1e9:.2f} GFLOPs for one "
-            f"sequence of {self.length} tokens{ratio}"
+            f"sequence of {self.length} tokens{ratio}{cache}"
         )
+
+    @property
+    def cache(self) -> str:
+        """'23,040 bytes per token'"""
+        windowed = any("window" in site.kind for site in self.sites)
+        note = " (sites with a window keep no more tokens than it holds)" if windowed else ""
+        return f"{self.cache_bytes_per_token:,} bytes per token{note}"
 
     def __str__(self) -> str:
         path = max((len(row.path) for row in self.layers.rows), default=0)
@@ -144,6 +154,7 @@ def summary(model: Any, length: int = 128) -> Summary:
         sizes.length,
         known / sizes.flops if known and sizes.flops else None,
         dict(plan.made_by),
+        sizes.cache_bytes_per_token,
     )
 
 

@@ -1,12 +1,14 @@
-"""Forwards of the two architectures that compute attention in place instead of calling transformers' interface.
+"""Forwards in place of stock ones: each repeats the arithmetic of its own, in the same order.
 
-Each repeats the arithmetic of its stock forward, in the same order, up to the scores, and leaves the rest to
-`attention.explicit`; with nothing asked of the site the result is the stock one to the bit (tested).
+mpnet and deberta-v2 compute attention in place instead of calling transformers' interface; here they leave all that
+follows the scores to `attention.explicit`. phi3 reads the number of its heads from the config; here, from the weights.
+With nothing asked of a site the result is the stock one to the bit (tested).
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import torch
@@ -76,3 +78,37 @@ def deberta_v2(
         training=site.training,
     )
     return context.flatten(-2), weights if output_attentions else None
+
+
+def phi3(
+    site: Any,
+    hidden_states: Tensor,
+    position_embeddings: tuple[Tensor, Tensor],
+    attention_mask: Any,
+    past_key_values: Any = None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor | None]:
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    stock: Any = sys.modules[getattr(site, "stock", type(site)).__module__]
+    shape = (*hidden_states.shape[:-1], -1, site.head_dim)
+    own = site.o_proj.weight.shape[1]
+    shared = own // site.num_key_value_groups
+    parts = site.qkv_proj(hidden_states).split((own, shared, shared), -1)
+    query, key, value = (part.view(shape).transpose(1, 2) for part in parts)
+    query, key = stock.apply_rotary_pos_emb(query, key, *position_embeddings)
+    if past_key_values is not None:
+        key, value = past_key_values.update(key, value, site.layer_idx)
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(site.config._attn_implementation, stock.eager_attention_forward)
+    context, weights = attend(
+        site,
+        query,
+        key,
+        value,
+        attention_mask,
+        dropout=site.attention_dropout if site.training else 0.0,
+        scaling=site.scaling,
+        sliding_window=getattr(site.config, "sliding_window", None),
+        **kwargs,
+    )
+    return site.o_proj(context.reshape(*hidden_states.shape[:-1], -1).contiguous()), weights

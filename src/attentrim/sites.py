@@ -25,22 +25,28 @@ class SiteShape(Shape):
     heads: int
     head_size: int
     groups: int = -1
-    """Key/value heads; by default as many as heads."""
+    """Sets of heads that go or stay together; by default as many as heads."""
     uniform: bool = False
+    key_heads: int = -1
+    """Key/value heads; by default one for each group."""
 
     def __post_init__(self) -> None:
         if self.groups == -1:
             object.__setattr__(self, "groups", self.heads)
+        if self.key_heads == -1:
+            object.__setattr__(self, "key_heads", self.groups)
 
     def to_dict(self) -> dict[str, Any]:
         found = super().to_dict()
-        return {name: value for name, value in found.items() if name != "groups" or self.groups != self.heads}
+        usual = {"groups": self.heads, "key_heads": self.groups}
+        return {name: value for name, value in found.items() if name not in usual or value != usual[name]}
 
     def check(self) -> None:
         super().check()
-        for number in (self.heads, self.groups, self.head_size):
+        for number in (self.heads, self.groups, self.key_heads, self.head_size):
             check_count(number, "heads, groups or features", self.path)
-        if (self.heads % self.groups if self.groups else self.heads) or not self.head_size:
+        uneven = any(self.heads % count if count else self.heads for count in (self.groups, self.key_heads))
+        if uneven or not self.head_size:
             raise PlanError(f"the site {self.path!r} cannot have {self}")
 
     def left_of(self, before: SiteShape) -> str:
@@ -69,7 +75,9 @@ class Site:
     layout: Layout
     heads: int
     groups: int
-    """Key/value heads. Heads of one group share keys and values, and go or stay together."""
+    """Sets of heads that go or stay together: those that share keys and values, or all where one norm spans them."""
+    key_heads: int
+    """Key/value heads."""
     head_size: int
     width: int
     """Features of the site's input."""
@@ -79,7 +87,7 @@ class Site:
 
     @property
     def shape(self) -> SiteShape:
-        return SiteShape(self.path, self.heads, self.head_size, self.groups, self.uniform)
+        return SiteShape(self.path, self.heads, self.head_size, self.groups, self.uniform, self.key_heads)
 
     @property
     def layer(self) -> str:
@@ -95,8 +103,12 @@ class Site:
     def heads_per_group(self) -> int:
         return self.heads // self.groups if self.groups else 1
 
+    @property
+    def heads_per_key(self) -> int:
+        return self.heads // self.key_heads if self.key_heads else 1
+
     def group(self, index: int) -> range:
-        """The heads that share key/value group `index`."""
+        """The heads of group `index`."""
         return range(index * self.heads_per_group, (index + 1) * self.heads_per_group)
 
     def child(self, path: str) -> nn.Module:
@@ -191,12 +203,13 @@ def _describe(
     first = module.get_submodule(layout.projections[0])
     width, rows = features(first)
     if state != "with heads":
-        heads = groups = 0
+        heads = key_heads = 0
     elif layout.fused:
-        heads = groups = rows // 3 // head_size
+        heads = features(module.get_submodule(layout.output))[0] // head_size
+        key_heads = (rows // head_size - heads) // 2
     else:
         heads = rows // head_size
-        groups = features(module.get_submodule(layout.value))[1] // head_size
+        key_heads = features(module.get_submodule(layout.value))[1] // head_size
     return Site(
         index=index,
         model_type=model_type,
@@ -206,7 +219,8 @@ def _describe(
         parent=parent,
         layout=layout,
         heads=heads,
-        groups=groups,
+        groups=min(1, heads) if layout.joint_norm else key_heads,
+        key_heads=key_heads,
         head_size=head_size,
         width=width,
         causal=layout.causal(module),

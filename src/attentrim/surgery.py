@@ -12,6 +12,7 @@ from .checkpoint.stored import full_size, stored_plan, with_plan
 from .duplicate import duplicate, skeleton
 from .errors import PlanError, UnsupportedModelError
 from .flops import flops, most_tokens
+from .gguf import forget_gguf
 from .plan import Plan
 from .projections import is_projection
 from .sharding import shape_of
@@ -103,8 +104,7 @@ def _fitted(model: Any, plan: Plan) -> Plan:
             for module in getattr(place, "projections", ()):
                 if not is_projection(module):
                     raise UnsupportedModelError(
-                        f"{place.name} has a {type(module).__name__} where a Linear is expected: trim it before you "
-                        "quantise it."
+                        f"{place.name} has a {type(module).__name__} where a Linear is expected: {_unpacked(module)}."
                     )
     if any(parameter.is_meta for parameter in inner.parameters()):
         raise UnsupportedModelError("Some weights are offloaded: load the model without offloading to trim it.")
@@ -121,5 +121,14 @@ def _size(model: Any) -> dict[str, int]:
     return found
 
 
+def _unpacked(module: nn.Module) -> str:
+    """How to come by a model with plain weights."""
+    if type(module).__name__.startswith("Gguf"):
+        return "load it with quantization_config=GgufConfig(dequantize=True)"
+    return "trim it before you quantise it"
+
+
 def _copy(model: Model) -> Model:
-    return duplicate(unwrap(model), Tensor.clone)  # type: ignore[no-any-return]
+    copied = duplicate(unwrap(model), Tensor.clone)
+    forget_gguf(copied)
+    return copied  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ from .distillation.teacher import FOLDER, copy_as_teacher, frozen, load_as_teach
 from .duplicate import prepare_to_shard, whole
 from .engines import check_engine, check_launched, engine_of, given_once, shard_by_layer
 from .errors import MethodError, TrainingError
+from .gguf import forget_gguf
 from .in_order import OrderedTrainer
 from .methods import METHODS, Method
 from .methods.base import DataNeeds, distillation_for
@@ -78,6 +79,8 @@ class Trainer(OrderedTrainer):
         self._normalisation_checked = False
         self._last_step_end = -1
         check_launched(kwargs.get("args", args[1] if len(args) > 1 else None))
+        if (model := kwargs.get("model", args[0] if args else None)) is not None:
+            forget_gguf(unwrap(model))
         super().__init__(*args, **kwargs)
         self.engine = engine_of(self)
         """What spreads the weights over processes; None: each process has all of them."""

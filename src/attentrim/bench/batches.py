@@ -21,6 +21,15 @@ def make_batch(model: Any, batch: int, length: int, padding: float, device: str,
     }
 
 
+def make_prompt(model: Any, batch: int, length: int, padding: float, device: str) -> Inputs:
+    """Random prompts; the last row begins with padding, as prompts of a batch do where they differ in length."""
+    inputs = example_inputs(model, batch, length)
+    ids, mask = inputs["input_ids"], torch.ones(batch, length, dtype=torch.long)
+    mask[-1, : min(length - 1, int(length * padding))] = 0
+    ids = ids.masked_fill(mask == 0, getattr(model.config, "pad_token_id", None) or 0)
+    return {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+
+
 def _pad_last_row(inputs: Inputs, padding: float, pad_token: int) -> None:
     mask = inputs.get("attention_mask")
     if mask is None:

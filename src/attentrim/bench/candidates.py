@@ -50,6 +50,11 @@ class Candidates:
         """In the order of their turns."""
         return [*product(self.backends, self.models), *((self.plain_backend, rival) for rival in self.rivals)]
 
+    @property
+    def decoding_pairs(self) -> list[Pair]:
+        """What generates: the models, in plain PyTorch."""
+        return [*product((backend for backend in self.backends if backend in PLAIN), self.models)]
+
     def reference(self, backend: str) -> Pair:
         """What the speed-up of a candidate refers to: of an int8 one, the dense model in float."""
         if "against" not in self.models:

@@ -10,6 +10,7 @@ import torch
 from ..cost import most_tokens
 from ..errors import AttentrimError, unknown_name
 from ..inputs import example_inputs
+from ..kv_cache import cache_bytes_per_token
 from .backends import place
 from .settings import BACKENDS, DEVICES, DTYPES, PLAIN, RIVALS
 
@@ -26,6 +27,7 @@ def check(
     rivals: Sequence[str],
     repeats: int,
     padding: float,
+    new_tokens: int | None = None,
 ) -> None:
     for kind, given, known in (
         ("dtype", dtypes, DTYPES),
@@ -42,9 +44,11 @@ def check(
         raise AttentrimError("--repeats, --batch_sizes and --lengths must be 1 or more.")
     if not 0 <= padding < 1:
         raise AttentrimError(f"--padding is the share of the last row that is padding, in [0, 1). Got {padding}.")
+    if new_tokens is not None:
+        _check_decoding(models, backends, new_tokens)
     for name, model in models.items():
         for length in {length for _, length in shapes}:
-            _check_length(name, model, length)
+            _check_length(name, model, length + (new_tokens or 0), new_tokens)
 
 
 def _check_names(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
@@ -57,14 +61,28 @@ def _check_names(kind: str, given: Sequence[str], known: Iterable[str]) -> None:
         raise AttentrimError(f"--{kind}s names something twice: {' '.join(given)}.")
 
 
-def _check_length(name: str, model: Any, length: int) -> None:
+def _check_decoding(models: Mapping[str, Any], backends: Sequence[str], new_tokens: int) -> None:
+    if new_tokens < 1:
+        raise AttentrimError(f"--decode is how many tokens to generate: 1 or more. Got {new_tokens}.")
+    if not set(PLAIN) & set(backends):
+        raise AttentrimError(f"--decode runs in plain PyTorch: add sdpa or eager to --backends {' '.join(backends)}.")
+    for name, model in models.items():
+        if cache_bytes_per_token(model) is None:
+            raise AttentrimError(
+                f"--decode is for models that generate text with a cache; --{name} is a {type(model).__name__}: leave "
+                "it out."
+            )
+
+
+def _check_length(name: str, model: Any, length: int, new_tokens: int | None = None) -> None:
     safe = most_tokens(model)
     if length <= safe:
         return
     if length <= safe + SPARE_POSITIONS and _runs(model, length):
         return
+    asked = f"--lengths {length - new_tokens} with --decode {new_tokens}" if new_tokens else f"--lengths {length}"
     raise AttentrimError(
-        f"--lengths {length} is too long for --{name}, which has {safe + SPARE_POSITIONS} positions (some models "
+        f"{asked} is too long for --{name}, which has {safe + SPARE_POSITIONS} positions (some models "
         f"number them from {SPARE_POSITIONS}): at most {safe} fit for certain."
     )
 

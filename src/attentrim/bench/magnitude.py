@@ -26,7 +26,7 @@ from ..structures.swapped import become
 from .backends import UnavailableError
 
 PACKAGE = "torch_pruning"
-ENDLESS = ("llama", "mistral", "qwen2", "qwen3")
+ENDLESS = ("llama", "mistral", "qwen2", "qwen3", "gemma3_text", "olmo2", "smollm3")
 """Architectures on whose graph Torch-Pruning 1.6 does not come to an end."""
 SEARCH_STEPS = 8
 ROUND_TO = 8
@@ -72,7 +72,7 @@ def _prune(dense: Any, ratio: float) -> Any:
     heads: dict[nn.Module, int] = {}
     for site in sites:
         query, key, value = site.projections
-        heads.update({query: site.heads, key: site.groups, value: site.groups})
+        heads.update({query: site.heads, key: site.key_heads, value: site.key_heads})
     with warnings.catch_warnings(), _without_shared_bias(sites):
         warnings.simplefilter("ignore")
         pruner = library.pruner.BasePruner(

@@ -15,6 +15,7 @@ from ..sites import unwrap
 from .allocator import keep_buffers
 from .candidates import Candidates
 from .checks import check
+from .decoding import DecodingTurns
 from .rows import Row
 from .turns import Turns
 
@@ -30,28 +31,33 @@ def measure(
     rivals: Sequence[str] = (),
     repeats: int = 15,
     padding: float = 0.125,
+    new_tokens: int | None = None,
 ) -> list[Row]:
     """Time `model`, and the model to compare it with, at all `shapes` (batch, length), dtypes, devices and backends.
 
     Rivals are made from `against` (or else `model`) and run in the first of `backends` that is sdpa or eager. What
-    cannot be measured gets a row with a remark. The models stay as they are.
+    cannot be measured gets a row with a remark. With `new_tokens`, further rows say how fast so many tokens are
+    generated after each shape of prompt, in sdpa and eager. The models stay as they are.
     """
     models = {} if against is None else {"against": unwrap(against)}
     models["model"] = unwrap(model)
-    check(models, shapes, dtypes, devices, backends, rivals, repeats, padding)
+    check(models, shapes, dtypes, devices, backends, rivals, repeats, padding, new_tokens)
     if "cpu" in devices:
         keep_buffers()
     candidates = Candidates(models, backends, rivals)
     settings = len(devices) * len(dtypes) * len(shapes)
     total = len(rivals) + settings * (len(candidates.pairs) + repeats)
+    total += settings * (len(candidates.decoding_pairs) + repeats) if new_tokens else 0
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder, tqdm(total=total, disable=None, leave=False) as bar:
         candidates.make_rivals(lambda rival: bar.set_description(f"making {rival}"))
         bar.update(len(rivals))
-        turns = Turns(candidates, repeats, padding, Path(folder), bar)
+        turns = [Turns(candidates, repeats, padding, Path(folder), bar)]
+        if new_tokens:
+            turns.append(DecodingTurns(candidates, repeats, padding, Path(folder), bar, new_tokens))
         with torch.inference_mode():
             for device, dtype in product(devices, dtypes):
                 candidates.move(device, dtype)
                 for batch, length in shapes:
-                    rows += turns.measure(batch, length)
+                    rows += [row for each in turns for row in each.measure(batch, length)]
     return rows

@@ -27,7 +27,7 @@ def bench_record(
         "repeats": repeats,
         "padding": padding,
         **size.as_dict(),
-        **{f"{name}_against": None if against is None else against.as_dict()[name] for name in size.as_dict()},
+        **{f"{name}_against": None if against is None else against.as_dict().get(name) for name in size.as_dict()},
         "flops_length": size.length,
         "rows": [asdict(row) for row in rows],
     }

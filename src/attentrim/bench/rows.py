@@ -35,4 +35,11 @@ class Row:
     sequences_per_second: float | None = None
     tokens_per_second: float | None = None
     """Padding included; None for images."""
+    new_tokens: int | None = None
+    """Of a row about generation: how many tokens each sequence got one by one, after a prompt of `length`
+    tokens. Milliseconds, tokens per second and the speed-up are then those of one step, which gives each sequence one
+    token, and the difference is that of the answers at the end of the prompt."""
+    prefill_milliseconds: float | None = None
+    """The median for the prompts themselves, in one forward pass that fills the cache."""
+    prefill_speedup: float | None = None
     remark: str | None = None

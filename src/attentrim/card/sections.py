@@ -143,6 +143,15 @@ def speed(bench: Mapping[str, Any]) -> str | None:
             f"{after['speedup']:.2f}",
         )
         for before, after in measured_pairs(bench)
+    ] + [
+        (
+            f"{after['new_tokens']} new tokens after {after['batch']} x {after['length']}",
+            f"{after['device']}, {after['dtype']}, {after['backend']}",
+            f"{before['tokens_per_second']:,.1f} tokens/s",
+            f"{after['tokens_per_second']:,.1f} tokens/s",
+            f"{after['speedup']:.2f}",
+        )
+        for before, after in measured_pairs(bench, decoding=True)
     ]
     if not cells:
         return None

@@ -20,12 +20,15 @@ EXAMPLES = """  attentrim bench --model ./small --against bert-base-uncased
       --devices cuda --dtypes float32 bfloat16 --backends sdpa compile cudagraph
   attentrim bench --model ./small --against ./fine-tuned --backends sdpa onnx --rivals int8 torch-pruning
   attentrim bench --model ./small --against ./fine-tuned --backends onnx onnx-int8
+  attentrim bench --model ./small --against ./dense --lengths 512 --decode 64
 
 how to read it:
   speed-up    how many times faster than --against in the same backend (without --against: than --model in the first
               backend): the median of the ratios within repeats, with quartiles. onnx-int8 rows refer to --against in
               float: in onnx, or without it in the first of the other backends
   FLOPs       theoretical speed-up (FLOPs): as if nothing but matrix products took time
+  prompt ms   with --decode: one forward pass over the prompt, which fills the cache; the rest of the row is about what
+              follows, token by token
   diff        the largest difference of the outputs to those of the same model in eager float32, so what backend and
               dtype change; for rivals to those of the dense model, so what they change themselves"""
 
@@ -36,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     def several(flag: str, default: Any, help: str, **more: Any) -> None:
         parser.add_argument(flag, nargs="+", default=default, help=help, **more)
 
-    parser.add_argument("--model", required=True, help="a model directory, trimmed or not, or hub name")
+    parser.add_argument("--model", required=True, help="a model directory, trimmed or not, a GGUF file, or hub name")
     parser.add_argument("--against", help="the model to compare with, usually the dense one")
     several("--batch_sizes", DEFAULT_BATCHES, "sequences per batch (default: 1 8)", type=positive)
     several("--lengths", [128], "tokens per sequence (default: 128)", type=positive)
@@ -44,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     several("--devices", None, "(default: cuda where there is one, otherwise cpu)", choices=DEVICES)
     several("--backends", None, "(default: sdpa, or eager for architectures without)", choices=BACKENDS)
     several("--rivals", [], "what else could be done to the dense model (default: none)", choices=RIVALS)
+    parser.add_argument(
+        "--decode",
+        metavar="N",
+        type=positive,
+        help="also generate N tokens after each prompt, in sdpa and eager, and say how fast that is",
+    )
     parser.add_argument("--repeats", type=positive, default=15, help="how often each is timed (default: 15)")
     parser.add_argument(
         "--padding", type=float, default=0.125, help="share of the last row that is padding (default: 0.125)"
@@ -144,6 +153,7 @@ def _measure(args: argparse.Namespace, model: Any, against: Any) -> list[Row]:
         rivals=args.rivals,
         repeats=args.repeats,
         padding=args.padding,
+        new_tokens=args.decode,
     )
     if all(row.milliseconds_median is None for row in rows):
         reasons = dict.fromkeys(f"{label(row)}: {row.remark}" for row in rows)

@@ -101,6 +101,9 @@ def size_table(output: Output, title: str, before: Cost, after: Cost, plan: Plan
             change("", before.flops, after.flops),
         ),
     ]
+    held, holds = before.cache_bytes_per_token, after.cache_bytes_per_token
+    if held is not None and holds is not None:
+        rows.append(("cache bytes per token", held, holds, change("", held, holds)))
     output.table(title, ("", "before", "after", "change"), rows)
 
 
@@ -114,4 +117,9 @@ def size_fields(before: Cost, after: Cost) -> dict[str, float]:
         "flops_before": before.flops,
         "flops": after.flops,
         "flops_ratio": before.flops / after.flops if after.flops else 0.0,
+        **{
+            f"cache_bytes_per_token{suffix}": size.cache_bytes_per_token
+            for suffix, size in (("_before", before), ("", after))
+            if size.cache_bytes_per_token is not None
+        },
     }

@@ -9,6 +9,7 @@ from ..bench.settings import INT8
 from .output import Output
 
 COLUMNS = ("", "ms (quartiles)", "seq/s", "speed-up (quartiles)", "FLOPs", "diff")
+DECODING = ("", "prompt ms", "speed-up", "tokens/s", "speed-up (quartiles)", "diff")
 
 
 def show_rows(output: Output, rows: Sequence[Row]) -> None:
@@ -16,9 +17,11 @@ def show_rows(output: Output, rows: Sequence[Row]) -> None:
     remarks: dict[str, dict[str, None]] = {}
     for key in dict.fromkeys(map(_setting, rows)):
         here = [row for row in rows if _setting(row) == key]
-        measured = [_cells(row) for row in here if row.milliseconds_median is not None]
+        decoding = here[0].new_tokens is not None
+        cells = _decoding_cells if decoding else _cells
+        measured = [cells(row) for row in here if row.milliseconds_median is not None]
         if measured:
-            output.table(key, COLUMNS, measured)
+            output.table(key, DECODING if decoding else COLUMNS, measured)
         for row in here:
             if row.remark:
                 remarks.setdefault(row.remark, {})[f"{label(row)} ({row.device}, {row.dtype})"] = None
@@ -36,7 +39,8 @@ def label(row: Row) -> str:
 
 
 def _setting(row: Row) -> str:
-    return f"{row.device}, {row.dtype}, {row.batch} x {row.length}"
+    setting = f"{row.device}, {row.dtype}, {row.batch} x {row.length}"
+    return setting if row.new_tokens is None else f"{setting}, then {row.new_tokens} new tokens each"
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -46,8 +50,23 @@ def _cells(row: Row) -> tuple[str, ...]:
         f"{row.sequences_per_second:,.0f}",
         _spread(row.speedup, row.speedup_quartiles),
         "" if row.flop_ratio is None else f"{row.flop_ratio:.2f}",
-        "" if row.max_abs_difference is None else f"{row.max_abs_difference:.0e}".replace("e-0", "e-"),
+        _difference(row),
     )
+
+
+def _decoding_cells(row: Row) -> tuple[str, ...]:
+    return (
+        label(row),
+        "" if row.prefill_milliseconds is None else f"{row.prefill_milliseconds:.1f}",
+        "" if row.prefill_speedup is None else f"{row.prefill_speedup:.2f}",
+        "" if row.tokens_per_second is None else f"{row.tokens_per_second:,.1f}",
+        _spread(row.speedup, row.speedup_quartiles),
+        _difference(row),
+    )
+
+
+def _difference(row: Row) -> str:
+    return "" if row.max_abs_difference is None else f"{row.max_abs_difference:.0e}".replace("e-0", "e-")
 
 
 def _spread(median: float | None, quartiles: tuple[float, float] | None) -> str:

@@ -11,14 +11,24 @@ from ..runs.headline import speeds_table
 from ..runs.reader import Recorded, measured_pairs
 from .figures import Numbers
 
-UNITS = {"heads": (1, "{:.0f}"), "parameters": (1, "{:,.0f}"), "bytes": (1e6, "{:.1f} MB"), "flops": (1e9, "{:.2f} G")}
+UNITS = {
+    "heads": (1, "{:.0f}"),
+    "parameters": (1, "{:,.0f}"),
+    "bytes": (1e6, "{:.1f} MB"),
+    "flops": (1e9, "{:.2f} G"),
+    "cache_bytes_per_token": (1, "{:,.0f} bytes"),
+}
 
 
 def sizes(run: Recorded) -> list[tuple[str, str, str, str]]:
     from ..breakdown import change
 
     bench, rows = run.bench, []
-    names = {"bytes": "size", "flops": f"FLOPs (1 x {bench.get('flops_length')} tokens)"}
+    names = {
+        "bytes": "size",
+        "flops": f"FLOPs (1 x {bench.get('flops_length')} tokens)",
+        "cache_bytes_per_token": "key/value cache per token",
+    }
     for name, (unit, shape) in UNITS.items():
         before, after = bench.get(f"{name}_against"), bench.get(name)
         if before and after is not None:
@@ -48,6 +58,15 @@ def speeds(run: Recorded) -> list[tuple[str, str, str, str]]:
             f"{after['speedup']:.2f}{_spread(after.get('speedup_quartiles'))}",
         )
         for before, after in measured_pairs(run.bench)
+    ] + [
+        (
+            f"{after['new_tokens']} new tokens after {after['batch']} x {after['length']}, {after['device']}, "
+            f"{after['dtype']}, {after['backend']}",
+            f"{before['tokens_per_second']:,.1f} tokens/s",
+            f"{after['tokens_per_second']:,.1f} tokens/s",
+            f"{after['speedup']:.2f}{_spread(after.get('speedup_quartiles'))}",
+        )
+        for before, after in measured_pairs(run.bench, decoding=True)
     ]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from ..gguf import where_to_load
 from ..guarded import belongs
 from .remarks import Say, ignore
 
@@ -77,7 +78,7 @@ def copy_companions(model: str, stage: Path, say: Say = ignore, output_dir: Path
     """
     source = Path(model)
     if not source.is_dir():
-        return _save_processor(model, stage)
+        return _save_processor(model, stage, say)
     copied = []
     for pattern in COMPANIONS:
         for path in sorted(source.glob(pattern)):
@@ -95,15 +96,19 @@ def copy_companions(model: str, stage: Path, say: Say = ignore, output_dir: Path
     return copied
 
 
-def _save_processor(model: str, output_dir: Path) -> list[str]:
+def _save_processor(model: str, output_dir: Path, say: Say) -> list[str]:
     import transformers
 
     from .models import STOCK_CODE
 
-    processors: Any = transformers.AutoProcessor
+    source, more = where_to_load(model)
+    processors: Any = transformers.AutoTokenizer if more else transformers.AutoProcessor
     try:
-        processor = processors.from_pretrained(model, **STOCK_CODE)
+        processor = processors.from_pretrained(source, **more, **STOCK_CODE)
     except (OSError, ValueError):
+        return []
+    except Exception as error:  # tokenizers raise nothing more precise
+        say(f"the tokenizer of {model} could not be read, and is left out: {error}")
         return []
     saved = processor.save_pretrained(output_dir)
     return [Path(path).name for path in saved or []]

@@ -12,6 +12,7 @@ import transformers
 from transformers.utils import CONFIG_NAME, logging
 
 from ..errors import AttentrimError
+from ..gguf import forget_gguf, where_to_load
 from ..guarded import read_json
 
 STOCK_CODE = {"trust_remote_code": False}
@@ -21,7 +22,11 @@ STOCK_CODE = {"trust_remote_code": False}
 def load_model(name: str) -> Any:
     """The model in a directory, or under a hub name, as the class that it was saved as."""
     with explain(f"Cannot load the model {name!r}"):
-        return _saved_as(_config(name)).from_pretrained(name, **STOCK_CODE).eval()
+        source, more = where_to_load(name, weights=True)
+        model_class = _saved_as(_config(name), language=bool(more))
+        model = model_class.from_pretrained(source, **more, **STOCK_CODE).eval()
+        forget_gguf(model)
+        return model
 
 
 def load_config(name: str) -> Any:
@@ -30,6 +35,9 @@ def load_config(name: str) -> Any:
 
 
 def _config(name: str) -> Any:
+    source, more = where_to_load(name)
+    if more:
+        return transformers.AutoConfig.from_pretrained(source, **more, **STOCK_CODE)
     if not Path(name).is_dir() and (Path(name).exists() or name.startswith((".", "/", "~"))):
         raise AttentrimError(f"There is no model directory {name}.")
     if (Path(name) / CONFIG_NAME).exists():  # transformers would read any length, and copy it many times
@@ -37,10 +45,12 @@ def _config(name: str) -> Any:
     return transformers.AutoConfig.from_pretrained(name, **STOCK_CODE)
 
 
-def _saved_as(config: Any) -> Any:
-    """The class that the config names; without a name, the bare model."""
+def _saved_as(config: Any, language: bool = False) -> Any:
+    """The class that the config names; without a name the bare model, or with `language` a language model."""
     if not config.architectures:
-        return transformers.AutoModel
+        heads: list[Any] = [transformers.AutoModelForCausalLM, transformers.AutoModelForSeq2SeqLM]
+        fits = (head for head in heads if language and type(config) in head._model_mapping)
+        return next(fits, transformers.AutoModel)
     known = getattr(transformers, config.architectures[0], None)
     if not isinstance(known, type) or not issubclass(known, transformers.PreTrainedModel):
         raise AttentrimError(

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from ..errors import AttentrimError, TaskError
+from ..gguf import forget_gguf, where_to_load
 from ..tasks import Task
 from .heads import check_head, class_names, put_in_order
 from .models import STOCK_CODE, explain, load_config, load_model, without_warnings
@@ -58,23 +59,27 @@ def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | 
     with explain(f"Cannot load the model {name!r}"), without_warnings(fresh_head):
         # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
         settings = {**task.kind.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
+        source, more = where_to_load(name, weights=True)
         model, found = task.kind.model_class.from_pretrained(
-            name,
+            source,
+            **more,
             **settings,
             **(changes or {}),
             **STOCK_CODE,
             ignore_mismatched_sizes=fresh_head,
             output_loading_info=True,
         )
+    forget_gguf(model)
     return model, bool(found["missing_keys"] or found["mismatched_keys"])
 
 
 def _tokenizer(name: str, words: bool) -> Any:
-    tokenizer = AutoTokenizer.from_pretrained(name, **STOCK_CODE)
+    source, more = where_to_load(name)
+    tokenizer = AutoTokenizer.from_pretrained(source, **more, **STOCK_CODE)
     try:
         if words:
             tokenizer(["a", "b"], is_split_into_words=True)
     except (AssertionError, ValueError):
         # byte-level tokenizers take single words only so
-        return AutoTokenizer.from_pretrained(name, add_prefix_space=True, **STOCK_CODE)
+        return AutoTokenizer.from_pretrained(source, add_prefix_space=True, **more, **STOCK_CODE)
     return tokenizer

@@ -41,7 +41,9 @@ def speed_help(name: str) -> str:
 class TaskSettings:
     """A model, and the data to train or evaluate it on."""
 
-    model: str | None = setting(None, "a model directory or hub name (with --task acceptability: MiniLM-L6)")
+    model: str | None = setting(
+        None, "a model directory, GGUF file or hub name (with --task acceptability: MiniLM-L6)"
+    )
     task: str | None = setting(None, f"one of: {', '.join(TASKS.names())}", "NAME")
     data_dir: str | None = setting(None, "a local copy of the task in its published layout (else: from the hub)")
     dataset: str | None = setting(None, "a hub name or a directory of `datasets`: your own, or a mirror of the task")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import replace as changed
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..architectures import Layout
 from ..attention import of_heads
 from ..errors import PlanError
 from ..projections import (
@@ -22,7 +24,7 @@ from ..sites import Site, SiteShape, find_sites
 from .base import STRUCTURES, Left, Removed, Structure, kept_units
 from .configs import configs_of
 from .live import FeatureGate
-from .site_calls import cache_of, finish, full_bias, named_arguments, tokens_before
+from .site_calls import cache_of, finish, full_bias, named_arguments, tells_length, tokens_before
 from .swapped import BiasOnly, Swapped, become
 
 
@@ -52,14 +54,16 @@ class Heads(Structure):
         for group in {head // size for head in removed}:
             members = set(self.group(shape, group))
             if not members <= gone:
+                why = "share keys and values" if shape.key_heads == shape.groups else "are normalised as one"
                 raise PlanError(
-                    f"Heads {sorted(members)} of site {index} share keys and values: they go together or not at all. "
+                    f"Heads {sorted(members)} of site {index} {why}: they go together or not at all. "
                     f"Got {sorted(members & gone)} only."
                 )
 
     def shape_after(self, shape: SiteShape, removed: Sequence[int]) -> SiteShape:
         kept = shape.heads - len(removed)
-        return changed(shape, heads=kept, groups=kept * shape.groups // shape.heads)
+        groups, key_heads = (kept * count // shape.heads for count in (shape.groups, shape.key_heads))
+        return changed(shape, heads=kept, groups=groups, key_heads=key_heads)
 
     def facts(self, plan: Any) -> dict[str, Any]:
         final = plan.final(self.places)
@@ -127,8 +131,13 @@ class Heads(Structure):
             inside = [site for site in sites if site.stack == stack]
             most = max((site.heads - len(removed.get(site.index, ()))) // site.heads_per_group for site in inside)
             equal = len({site.groups for site in inside}) == 1
-            if inside[0].layout.config_heads and equal and max(1, most) < inside[0].groups:
-                found[stack] = max(1, most)
+            if not inside[0].layout.config_heads or not equal:
+                continue
+            counts = range(max(1, most), inside[0].groups)
+            # a config can refuse some numbers of heads, such as those that the width is no multiple of
+            possible = next((count for count in counts if _config_takes(inside[0], count)), None)
+            if possible:
+                found[stack] = possible
         return found
 
     def _shrink(self, model: Any, sites: Sequence[Site], removed: Removed, groups: int) -> None:
@@ -158,10 +167,23 @@ class Heads(Structure):
         return f"{left} of the removed heads stay as zeros" if left else ""
 
     def cost(self, place: Site, length: int) -> tuple[float, float]:
-        own, shared = place.heads_per_group * place.head_size, place.head_size
+        own = place.heads_per_group * place.head_size
+        shared = own // place.heads_per_key
         seen = min(length, place.window or length)
         parameters = 2 * own * place.width + 2 * shared * place.width
         return parameters, 2 * parameters + 4 * own * seen
+
+
+def _config_takes(site: Site, groups: int) -> bool:
+    """Whether a model with so many key/value groups can be loaded again."""
+    config = copy.copy(site.module.config)
+    for name, count in zip(site.layout.config_heads, (groups * site.heads_per_group, groups), strict=True):
+        setattr(config, name, count)
+    try:
+        config.validate_architecture()  # type: ignore[union-attr, operator]
+    except ValueError:
+        return False
+    return True
 
 
 def head_features(heads: Sequence[int], head_size: int) -> Tensor:
@@ -171,11 +193,11 @@ def head_features(heads: Sequence[int], head_size: int) -> Tensor:
 
 def _select(site: Site, kept: list[int]) -> None:
     """Keep the projections of some heads."""
-    groups = sorted({head // site.heads_per_group for head in kept})
-    own, shared = head_features(kept, site.head_size), head_features(groups, site.head_size)
+    keys = sorted({head // site.heads_per_key for head in kept})
+    own, shared = head_features(kept, site.head_size), head_features(keys, site.head_size)
     if site.layout.fused:
-        block = site.heads * site.head_size
-        select_outputs(site.projections[0], torch.cat([own, own + block, own + 2 * block]))
+        key, value = site.heads * site.head_size, (site.heads + site.key_heads) * site.head_size
+        select_outputs(site.projections[0], torch.cat([own, shared + key, shared + value]))
     else:
         for projection, index in zip(site.projections, (own, shared, shared), strict=True):
             select_outputs(projection, index)
@@ -195,6 +217,9 @@ def _narrow(site: Site, kept: list[int]) -> None:
         present = getattr(site.module, "kept_heads", range(site.heads))
         become(site.module, SubsetSite)
         site.module.kept_heads = [present[head] for head in kept]  # type: ignore[assignment]
+    if site.layout.thinned_forward is not None:
+        become(site.module, ThinnedSite)
+        site.module.attentrim_layout = site.layout  # type: ignore[assignment]
 
 
 def _behead(site: Site) -> None:
@@ -242,21 +267,36 @@ class SubsetSite(Swapped):
         return (result[0], bias, *result[2:]) if hasattr(self, "compute_bias") else result
 
 
+class ThinnedSite(Swapped):
+    """Some heads are gone, and the stock forward would look for as many as the config says."""
+
+    attentrim_layout: Layout
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        assert self.attentrim_layout.thinned_forward is not None
+        return self.attentrim_layout.thinned_forward(self, *args, **kwargs)
+
+
 class HeadlessSite(Swapped):
     """No head is left: only the bias of the output projection is added."""
 
     attends = "not at all"
+    layer_idx: int
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         arguments = named_arguments(self, args, kwargs)
         past = tokens_before(self, arguments)
         hidden: Tensor = arguments["hidden_states"]
         cache = cache_of(arguments)
-        if cache is not None:
-            # The first site's cache tells the model how many tokens it has seen, unless it is empty.
+        if cache is not None and tells_length(cache, self.layer_idx):
+            # an empty layer would say that there were no tokens
             marker = hidden.new_zeros(hidden.shape[0], 1, hidden.shape[1], 1)
-            cache.update(marker, marker, self.layer_idx)  # type: ignore[attr-defined]
+            cache.update(marker, marker, self.layer_idx)
         return finish(self, arguments, hidden[..., :0], past)
+
+    def cache_bytes(self, width: int, dtype: torch.dtype, first: bool) -> int:
+        """What the cache holds of a token; `first` of the sites of its kind, full or sliding."""
+        return 2 * dtype.itemsize if first else 0
 
 
 STRUCTURES.register(Heads.name, Heads())

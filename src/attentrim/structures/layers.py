@@ -188,7 +188,7 @@ def _shorten_configs(model: Any, layers: Sequence[Layer], kept: Sequence[int], l
         setattr(config, name, len(kept))
         for entry in PER_LAYER:
             values = getattr(config, entry, None)
-            if isinstance(values, list) and len(values) == before:
+            if isinstance(values, list) and len(values) >= before:
                 setattr(config, entry, [values[place] for place in kept])
     if own is not model.config and "num_hidden_layers" in getattr(own, "attribute_map", {}):
         own.num_hidden_layers = len(kept)  # a decoder's own config counts its layers as an encoder's does

@@ -71,15 +71,15 @@ def _marks(hidden: Tensor, valid: Tensor | None, dtype: torch.dtype) -> Tensor:
     return valid.to(dtype).unsqueeze(-1).expand(*hidden.shape[:-1], 1)
 
 
-def _sum_dtype(hidden: Tensor) -> torch.dtype:
+def sum_dtype(dtype: torch.dtype, device: str = "cpu") -> torch.dtype:
     """One step above the input: long sums of float32, and differences of such sums, lose the small digits."""
-    single = hidden.dtype in (torch.float32, torch.float64) and hidden.device.type != "mps"
+    single = dtype in (torch.float32, torch.float64) and device != "mps"
     return torch.float64 if single else torch.float32
 
 
 def running_mean(site: Any, hidden: Tensor, valid: Tensor | None, cache: Any, past: Any) -> Tensor:
     """Mean over the valid prefix of each position. The cache holds running sums (values) and counts (keys)."""
-    dtype = _sum_dtype(hidden)
+    dtype = sum_dtype(hidden.dtype, hidden.device.type)
     marks = _marks(hidden, valid, dtype)
     sums, counts = (hidden.to(dtype) * marks).cumsum(1), marks.cumsum(1)
     if cache is not None:

@@ -50,6 +50,13 @@ def cache_of(arguments: dict[str, Any]) -> Any:
     return getattr(cache, "self_attention_cache", cache)
 
 
+def tells_length(cache: Any, index: int) -> bool:
+    """Whether this layer of a cache must know how many tokens there were: masks are made by the first of each kind."""
+    sliding = getattr(cache, "is_sliding", [])
+    kind = index < len(sliding) and sliding[index]
+    return index == 0 or kind not in sliding[:index]
+
+
 def tokens_before(site: Any, arguments: dict[str, Any]) -> Any:
     """Tokens already cached: an int, or a tensor for a static cache (which changes it in place: hence the copy)."""
     cache = cache_of(arguments)

@@ -17,7 +17,7 @@ from ..sites import Site, SiteShape, find_sites
 from .base import STRUCTURES, Left, Removed, Structure
 from .heads import empty, head_features
 from .live import LiveGate
-from .means import mean_of_windows, mean_weights, once_per_pass, running_mean, valid_positions
+from .means import mean_of_windows, mean_weights, once_per_pass, running_mean, sum_dtype, valid_positions
 from .site_calls import cache_of, finish, named_arguments, tokens_before
 from .swapped import Swapped, become
 
@@ -40,7 +40,7 @@ class Uniform(Structure):
             raise PlanError(f"Site {index} has no heads left: there is nothing to make uniform.")
 
     def shape_after(self, shape: SiteShape, removed: Sequence[int]) -> SiteShape:
-        return changed(shape, heads=0, groups=0, uniform=bool(shape.heads))
+        return changed(shape, heads=0, groups=0, key_heads=0, uniform=bool(shape.heads))
 
     def facts(self, plan: Any) -> dict[str, Any]:
         return {"uniform_sites": list(plan.removed_of(self.name))}
@@ -110,9 +110,9 @@ class UniformGate(LiveGate):
 
 def _fold(site: Site) -> None:
     """Uniform attention over values that are projected and projected again is a mean and one matrix."""
-    shared = head_features([head // site.heads_per_group for head in range(site.heads)], site.head_size)
+    shared = head_features([head // site.heads_per_key for head in range(site.heads)], site.head_size)
     if site.layout.fused:
-        shared = shared + 2 * site.heads * site.head_size
+        shared = shared + (site.heads + site.key_heads) * site.head_size
     output, output_bias = weight_and_bias(site.output)
     value, value_bias = weight_and_bias(site.projections[-1])
     out = _double(output)
@@ -141,7 +141,7 @@ def _flatten_scores(site: Site) -> None:
     """Queries and keys of zero make all scores equal."""
     if site.layout.fused:
         fused: Any = site.projections[0]
-        end = 2 * site.heads * site.head_size
+        end = (site.heads + site.key_heads) * site.head_size
         rows = fused.weight.t() if is_conv1d(fused) else fused.weight
         parts = [rows[:end], None if fused.bias is None else fused.bias[:end]]
     else:
@@ -176,6 +176,11 @@ class UniformSite(Swapped):
             # One row for all positions, which what follows broadcasts; dropout would draw for each position.
             context = context.expand_as(hidden) if self.training else context
         return finish(self, arguments, context, past)
+
+    def cache_bytes(self, width: int, dtype: torch.dtype, first: bool) -> int:
+        """What the cache holds of a token: its input and a mark, or the running sum and count of those before it."""
+        kept = dtype if self.attentrim_window is not None else sum_dtype(dtype)
+        return (width + 1) * kept.itemsize if self.attentrim_causal else 0
 
     def _mean(self, mask: Any, hidden: Tensor, first: int | Tensor | None) -> Tensor:
         if mask is None:

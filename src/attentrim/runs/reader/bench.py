@@ -12,9 +12,13 @@ MOST_PAIRS = 200
 NEEDED = {"name", "device", "dtype", "backend", "batch", "length", "milliseconds_median", "speedup"}
 
 
-def measured_pairs(bench: Mapping[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(against, model) for each setting in which both were timed; `against` is what the model's speed-up refers to."""
+def measured_pairs(bench: Mapping[str, Any], decoding: bool = False) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """(against, model) for each setting in which both were timed; `against` is what the model's speed-up refers to.
+
+    Forward passes, or with `decoding` the steps of generation.
+    """
     rows = [row for row in bench.get("rows") or [] if _is_measured(row)]
+    rows = [row for row in rows if (row.get("new_tokens") is not None) is decoding]
     against = {_setting(row, row["backend"]): row for row in rows if row["name"] == "against"}
     pairs = []
     for row in rows:
@@ -35,7 +39,13 @@ def _is_measured(row: Any) -> bool:
         and is_number(row["milliseconds_median"])
         and row["milliseconds_median"] > 0
         and is_number(row["speedup"])
+        and (row.get("new_tokens") is None or _is_decoding(row))
     )
+
+
+def _is_decoding(row: Mapping[str, Any]) -> bool:
+    numbers = ("new_tokens", "tokens_per_second", "prefill_milliseconds")
+    return all(is_number(row.get(name)) for name in numbers)
 
 
 def _setting(row: Mapping[str, Any], backend: str) -> tuple[Any, ...]:

@@ -106,7 +106,7 @@ SPEED: Checks = {
     "rows": _list,
     **{
         f"{name}{suffix}": is_number
-        for name in ("heads", "parameters", "bytes", "flops")
+        for name in ("heads", "parameters", "bytes", "flops", "cache_bytes_per_token")
         for suffix in ("", "_against")
     },
 }

@@ -1,0 +1,53 @@
+"""Models from GGUF files: transformers unpacks their weights, and goes on counting the models as quantised."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from .errors import AttentrimError, MissingExtraError
+
+SUFFIX = ".gguf"
+
+
+def where_to_load(name: str, weights: bool = False) -> tuple[str, dict[str, Any]]:
+    """What `from_pretrained` takes: a name and, where that is a GGUF file, its directory and more arguments.
+
+    Args:
+        weights: Whether a model is loaded; otherwise its config or its tokenizer.
+    """
+    path = Path(name)
+    if path.suffix.lower() != SUFFIX or path.is_dir():
+        if path.is_dir() and not (path / "config.json").exists() and (files := sorted(path.glob(f"*{SUFFIX}"))):
+            raise AttentrimError(f"{name} holds a GGUF file: name the file itself, {files[0]}.")
+        return name, {}
+    if not path.is_file():
+        raise AttentrimError(f"There is no GGUF file {name}.")
+    if importlib.util.find_spec("gguf") is None:
+        raise MissingExtraError("gguf", "gguf", f"Reading {name}")
+    return str(path.parent), {"gguf_file": path.name, **(_whole() if weights else {})}
+
+
+def _whole() -> dict[str, Any]:
+    """Some files' weights could stay in blocks, which nothing can be cut out of."""
+    import transformers
+
+    config = getattr(transformers, "GgufConfig", None)
+    return {"quantization_config": config(dequantize=True)} if config else {}
+
+
+def forget_gguf(model: Any) -> None:
+    """Have a model whose weights were unpacked from a GGUF file be a plain one, which can be saved and trained."""
+    stored = getattr(getattr(model, "config", None), "quantization_config", None)
+    method = stored.get("quant_method") if isinstance(stored, dict) else getattr(stored, "quant_method", None)
+    if getattr(method, "value", method) != "gguf":
+        return
+    for name in ("hf_quantizer", "quantization_method"):
+        if hasattr(model, name):
+            delattr(model, name)
+    model.is_quantized = False
+    del model.config.quantization_config
+    for module in model.modules():
+        if hasattr(getattr(module, "config", None), "_is_quantized"):
+            del module.config._is_quantized
