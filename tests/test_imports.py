@@ -25,7 +25,7 @@ LAYERS = (
     "duplicate",
     "inputs flops",
     "surgery",
-    "cost checkpoint fitting",
+    "cost checkpoint fitting vocabulary",
     "overview export",
     "bench",
     "speed",
