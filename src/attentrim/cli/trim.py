@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     fewer_tokens = wants_vocabulary(args)
     if (args.plan and by_hand) or not (args.plan or by_hand or fewer_tokens):
         flags = ", ".join(f"--{name}" for name in FLAGS)
-        raise AttentrimError(f"Say what to remove: either --plan, or any of {flags}; --vocabulary with or without them.")
+        raise AttentrimError(f"Say what to remove: either --plan, or any of {flags}; or --vocabulary.")
 
     from ..card import try_card
     from ..checkpoint.saving import saving
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     old_files = vocabulary.files if vocabulary else ()
     with saving(output_dir, stale=old_files) as stage:
         small.save_pretrained(stage)
-        if whole:
+        if whole or not vocabulary:
             whole.save(stage / "plan.json")
         copied = copy_companions(args.model, stage, output.say, output_dir, old_files)
         if vocabulary:
@@ -101,6 +101,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
             "portable": args.portable,
             "unshrunk": left,
             **facts_of_plan(whole),
+            "removed": removed_in_all,
             **(vocabulary.result() if vocabulary else {}),
             **size_fields(before, after),
         }

@@ -82,7 +82,8 @@ def copy_companions(
     """Copy what lies beside a local model's weights and is not written anew; the names copied.
 
     They go to `stage`, without those that match one of `leave_out`. What `output_dir` holds is no part of the model,
-    though it may lie in the model's directory. Links that lead out of the model's directory are not followed: a model from elsewhere could name any file here.
+    though it may lie in the model's directory. Links that lead out of the model's directory are not followed: a model
+    from elsewhere could name any file here.
     """
     source = Path(model)
     if not source.is_dir():

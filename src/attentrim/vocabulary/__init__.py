@@ -11,16 +11,16 @@ from torch import Tensor
 from ..duplicate import duplicate
 from ..errors import AttentrimError, UnsupportedModelError
 from ..sites import unwrap
+from .closure import needed
 from .ids import ids_in
 from .models import configs_of, count_rows, shrink
-from .needed import needed
 from .tokens import Vocabulary, rebuilt
 from .used import TextCheck, batches_of, check_texts, used_ids
 
 __all__ = ["TextCheck", "check_texts", "trim_vocabulary"]
 
 CHECKED = 2000
-"""Texts for which the new tokenizer is compared with the old one. By its kind it must agree (`needed`); this guards
+"""Texts for which the new tokenizer is compared with the old one. By its kind it must agree (`closure`); this guards
 against what surrounds it."""
 
 
@@ -41,8 +41,8 @@ def trim_vocabulary(model: Any, tokenizer: Any, texts: Iterable[str], *, progres
     vocabulary = Vocabulary.of(tokenizer)
     if max(vocabulary.tokens) >= rows:
         raise UnsupportedModelError(
-            f"The tokenizer's ids go up to {max(vocabulary.tokens)}, and the model has embeddings for {rows}: they are "
-            "not of one model, or resize_token_embeddings was forgotten."
+            f"The tokenizer's ids go up to {max(vocabulary.tokens)}, and the model has embeddings for {rows}: they "
+            "are not of one model, or resize_token_embeddings was forgotten."
         )
     texts = _listed(texts)
     used = used_ids(tokenizer, texts, progress)

@@ -108,12 +108,17 @@ def _set_numbers(model: Any, before: Any, after: Any) -> None:
         if path not in old:
             continue
         for name, value in list(vars(module).items()):
-            told = vars(old[path]).get(name), vars(new[path]).get(name)
-            if type(value) is not int or told[0] == told[1] or value != told[0]:
+            first, then = vars(old[path]).get(name), vars(new[path]).get(name)
+            if type(value) is not int or value != first or first == then:
                 continue
-            if name == "padding_idx" and isinstance(module, nn.Embedding) and old[path].weight.shape == new[path].weight.shape:
+            if name == "padding_idx" and _same_size(old[path], new[path]):
                 raise UnsupportedModelError(
                     f"{path} counts from the id of the padding token, {value}, for which there is no room among the "
                     "tokens kept: give more texts."
                 )
-            setattr(module, name, told[1])
+            setattr(module, name, then)
+
+
+def _same_size(before: Any, after: Any) -> bool:
+    """Whether these are embeddings of something else than tokens."""
+    return isinstance(before, nn.Embedding) and before.weight.shape == after.weight.shape

@@ -10,7 +10,11 @@ from typing import Any
 from tqdm.auto import tqdm
 
 CHUNK = 1000
-CONVERSATION = ({"role": "user", "content": "a"}, {"role": "assistant", "content": "a"}, {"role": "user", "content": "a"})
+CONVERSATION = (
+    {"role": "user", "content": "a"},
+    {"role": "assistant", "content": "a"},
+    {"role": "user", "content": "a"},
+)
 
 
 def used_ids(tokenizer: Any, texts: Sequence[str], progress: bool = False) -> set[int]:

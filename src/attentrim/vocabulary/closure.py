@@ -6,9 +6,9 @@ Unigram takes the path of the highest score. It is still there, and what is ther
 exception: a character whose own piece is gone counts as unknown, at the lowest score of all pieces less a constant. As
 long as the piece of the lowest score is kept, that is less than the character's piece had, and no such path wins.
 
-BPE applies, of the merges that can be applied, the one that was learnt first. Merges inside a token's span do not depend
-on what surrounds it, so the merges that make a token of its characters are always the same; if they are all kept, each
-still comes before all others that can be applied.
+BPE applies, of the merges that can be applied, the one that was learnt first. Merges inside a token's span do not
+depend on what surrounds it, so the merges that make a token of its characters are always the same; if they are all
+kept, each still comes before all others that can be applied.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from tokenizers.pre_tokenizers import ByteLevel
@@ -89,7 +90,7 @@ class Merges:
         symbols = list(token)
         found = set(symbols)
         while len(symbols) > 1:
-            pairs = list(zip(symbols, symbols[1:], strict=False))
+            pairs = list(pairwise(symbols))
             place = min(range(len(pairs)), key=lambda index: self.rank.get(pairs[index], len(self.rank)))
             if pairs[place] not in self.rank:
                 return found | self._all_parts(token)
