@@ -104,11 +104,10 @@ def _renumbered(vocabulary: Vocabulary, numbers: Mapping[int, int]) -> dict[str,
     data = json.loads(json.dumps(vocabulary.data))
     model, vocab = data["model"], data["model"]["vocab"]
     if isinstance(vocab, list):
-        kept = sorted((number for number in range(len(vocab)) if number in numbers), key=numbers.__getitem__)
-        model["vocab"] = [vocab[number] for number in kept]
+        staying = sorted((number for number in range(len(vocab)) if number in numbers), key=numbers.__getitem__)
+        model["vocab"] = [vocab[number] for number in staying]
     else:
-        kept = [(token, numbers[number]) for token, number in vocab.items() if number in numbers]
-        model["vocab"] = dict(sorted(kept, key=lambda entry: entry[1]))
+        model["vocab"] = {token: numbers[number] for token, number in vocab.items() if number in numbers}
     if model.get("unk_id") is not None:
         model["unk_id"] = numbers[model["unk_id"]]
     if "merges" in model:

@@ -10,11 +10,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 CHUNK = 1000
-CONVERSATION = (
-    {"role": "user", "content": "a"},
-    {"role": "assistant", "content": "a"},
-    {"role": "user", "content": "a"},
-)
+CONVERSATION = tuple({"role": role, "content": "a"} for role in ("user", "assistant", "user"))
 
 
 def used_ids(tokenizer: Any, texts: Sequence[str], progress: bool = False) -> set[int]:
