@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     removed = {name: parse(name, items, STRUCTURES[name].within) for name, items in by_hand.items()}
     output_dir = check_output_dir(args.output_dir, args.model)
     plan = Plan.load(args.plan) if args.plan else None
-    vocabulary = Vocabulary.read(args) if fewer_tokens else None
+    vocabulary = Vocabulary.read(args, output.say) if fewer_tokens else None
     model = load_model(args.model)
     plan = plan or Plan.of(model, made_by={"method": "by hand"}, **removed)
     small = (portable if args.portable else trim)(model, plan)

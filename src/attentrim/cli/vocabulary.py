@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from ..runs.remarks import Say
 from ..runs.settings import TaskSettings
 from .arguments import add_settings
 
@@ -53,18 +54,18 @@ class Vocabulary:
     check: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, args: argparse.Namespace) -> Vocabulary:
+    def read(cls, args: argparse.Namespace, say: Say) -> Vocabulary:
         """All that the flags name."""
         from ..runs.directories import OF_A_VOCABULARY
         from ..runs.pretrained import load_tokenizer
         from ..runs.texts import prompts_of, texts_of_files, texts_of_task
 
         columns = [getattr(args, name) for name in COLUMNS]
-        texts = texts_of_files(args.vocabulary or [], *columns)
+        texts = texts_of_files(args.vocabulary or [], *columns, say)
         if args.vocabulary_task:
             where = {name: getattr(args, name) for name in WHERE}
             texts += texts_of_task(TaskSettings(task=args.vocabulary_task, **where))
-        checked = texts_of_files(args.vocabulary_check or [], *columns)
+        checked = texts_of_files(args.vocabulary_check or [], *columns, say)
         return cls(texts, prompts_of(args.model), checked, load_tokenizer(args.model), OF_A_VOCABULARY)
 
     def trim(self, model: Any) -> Any:
@@ -95,7 +96,7 @@ class Vocabulary:
     @property
     def remarks(self) -> list[str]:
         before, after = self.sizes
-        lines = [f"tokens: {before:,} before, {after:,} after; all that {len(self.texts):,} texts need are kept"]
+        lines = [f"tokens: {before:,} before, {after:,} after; all that the texts ({len(self.texts):,}) need are kept"]
         if self.check:
             texts, others = self.check["texts"], self.check["texts_with_other_tokens"]
             tokens, gone = self.check["tokens"], self.check["tokens_gone"]

@@ -8,22 +8,27 @@ from typing import Any
 
 from ..errors import TaskError
 from ..guarded import read_json
-from ..tasks.examples import Columns
+from ..tasks.examples import Columns, missing_column
 from ..tasks.own import WORD_NAMES, Given, find_columns
 from ..tasks.tables import Table, read_file
 from .loading import adapted
+from .remarks import Say, ignore
 from .settings import TaskSettings
 from .sources import find_source
 
 PROMPTS = "config_sentence_transformers.json"
 
 
-def texts_of_files(files: Iterable[str], text: str | None = None, pair: str | None = None) -> list[str]:
+def texts_of_files(
+    files: Iterable[str], text: str | None = None, pair: str | None = None, say: Say = ignore
+) -> list[str]:
     """The texts of plain files, and of tables: their text columns as named, or by the usual names."""
     found: list[str] = []
     for file in files:
         table = read_file(file)
         columns = find_columns(table, Given(text=text, pair=pair))
+        if len(table.columns) > 1:
+            say(f"{file}: reading {' and '.join(repr(name) for name in columns.inputs)}")
         found.extend(_texts(table, columns, columns.text.lower() in WORD_NAMES))
     return found
 
@@ -47,6 +52,9 @@ def prompts_of(model: str) -> list[str]:
 def _texts(table: Table, columns: Columns, words: bool) -> list[str]:
     if table.problems:
         raise TaskError(table.problems[0])
+    for name in columns.inputs:
+        if name not in table.columns:
+            raise missing_column(table, name)
     found = [text for number in range(len(table)) for text in _of_row(table, number, columns, words)]
     if not found:
         raise TaskError(f"{table.origin} holds no texts.")
