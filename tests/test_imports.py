@@ -25,7 +25,7 @@ LAYERS = (
     "duplicate",
     "inputs flops",
     "surgery kv_cache",
-    "cost checkpoint fitting",
+    "cost checkpoint fitting vocabulary",
     "overview export",
     "bench",
     "speed",

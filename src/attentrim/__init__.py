@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .surgery import portable as portable
     from .surgery import trim as trim
     from .trainer import Trainer as Trainer
+    from .vocabulary import trim_vocabulary as trim_vocabulary
 
     __all__: list[str]
 
@@ -55,6 +56,7 @@ _HOMES = {
     "portable": "surgery",
     "summary": "overview",
     "trim": "surgery",
+    "trim_vocabulary": "vocabulary",
 }
 """Public names and the modules they are loaded from on first use: `import attentrim` itself imports no torch.
 

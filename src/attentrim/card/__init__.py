@@ -38,12 +38,13 @@ def write_card(
     base: str | None = None,
     measured: bool = False,
     seeds: Mapping[str, Any] | None = None,
+    tokens: tuple[int, int] | None = None,
 ) -> None:
     """Write the card of the model in `directory`, or bring it up to date with what lies beside it.
 
     With `model`, the card is of a model that has just been saved: what was measured of the one before goes, and the
     files beside it are trusted only if they are said to be of it (`measured`). `seeds` is what a comparison found out
-    about runs like this one.
+    about runs like this one. `tokens` is the size of the vocabulary before and after, where it was trimmed.
     """
     from ..checkpoint.stored import stored_plan
     from . import sections as say
@@ -56,7 +57,7 @@ def write_card(
         plan = stored_plan(model) or run.plan
         sections = dict.fromkeys(SECTIONS)
         sections["title"] = None if page.has_title() else f"# {say.title(run, base)}"
-        sections["about"] = say.about(run, base, plan, model)
+        sections["about"] = say.about(run, base, plan, model, tokens)
         sections["loading"] = say.loading(model)
         sections["heads"] = say.layers(plan)
         _describe(page, model)

@@ -22,7 +22,9 @@ def title(run: Recorded, base: str | None) -> str:
     return f"{name} on {run.task}, {how}"
 
 
-def about(run: Recorded, base: str | None, plan: Plan | None, model: Any) -> str:
+def about(
+    run: Recorded, base: str | None, plan: Plan | None, model: Any, tokens: tuple[int, int] | None = None
+) -> str:
     import torch
     import transformers
 
@@ -36,11 +38,12 @@ def about(run: Recorded, base: str | None, plan: Plan | None, model: Any) -> str
     method = run.method if run.metrics else str((plan.made_by if plan else {}).get("method", ""))
     by = f", method {method}" if method and method != "none" else ""
     made = f"{'Fine-tuned' if run.metrics else 'Made'}{start}{data} with {versions}{by}."
+    fewer = f" Of {tokens[0]:,} tokens, those that some texts need are kept: {tokens[1]:,}." if tokens else ""
     if plan is None or not plan:
-        return f"{made} Nothing was removed; {whole:,} parameters."
+        return f"{made}{fewer or ' Nothing was removed.'} It has {whole:,} parameters."
     trimmed = stored_plan(model) is not None
     gone = "Removed" if trimmed else f"To be removed ({PLAN})"
-    return f"{made} {gone}: {', '.join(plan.describe())}; {whole:,} parameters are left."
+    return f"{made}{fewer} {gone}: {', '.join(plan.describe())}; {whole:,} parameters are left."
 
 
 def headline(run: Recorded) -> str:

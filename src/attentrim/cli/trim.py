@@ -8,11 +8,14 @@ from typing import Any
 from ..errors import AttentrimError, PlanError
 from ..indices import from_text, is_index
 from .output import Output, size_fields, size_table
+from .vocabulary import Vocabulary, add_vocabulary_arguments, wants_vocabulary
 
-HELP = "remove what a plan names (heads, neurons, layers, attention patterns), and save the smaller model"
+HELP = "remove what a plan names (heads, neurons, layers, attention patterns) or what texts do not need (tokens)"
 EXAMPLES = """  attentrim trim --model ./fine-tuned --plan plan.json --output_dir ./small
   attentrim trim --model ./fine-tuned --heads 0:1,5 3:0 --neurons 0:0-511 --layers 10,11 --output_dir ./small
-  attentrim trim --model ./fine-tuned --plan plan.json --output_dir ./stock --portable"""
+  attentrim trim --model ./fine-tuned --plan plan.json --output_dir ./stock --portable
+  attentrim trim --model ./fine-tuned --vocabulary texts.txt --output_dir ./small
+  attentrim trim --model ./fine-tuned --vocabulary_task sst2 --data_dir glue/SST-2 --output_dir ./small"""
 FLAGS = {
     "heads": ("SITE:HEADS", "heads to remove, such as 0:1,5 (no plan file)"),
     "uniform": ("SITES", "sites to make uniform, such as 10,11 (no plan file)"),
@@ -31,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remove", nargs="+", metavar="KIND=WHAT", help="the same for kinds of structure from plug-ins"
     )
+    add_vocabulary_arguments(parser)
     parser.add_argument("--output_dir", required=True, help="where to save the result")
     parser.add_argument(
         "--portable",
@@ -43,9 +47,10 @@ def run(args: argparse.Namespace, output: Output) -> None:
     from ..runs.directories import check_output_dir, copy_companions
 
     by_hand = _by_hand(args)
-    if bool(args.plan) == bool(by_hand):
+    fewer_tokens = wants_vocabulary(args)
+    if (args.plan and by_hand) or not (args.plan or by_hand or fewer_tokens):
         flags = ", ".join(f"--{name}" for name in FLAGS)
-        raise AttentrimError(f"Say what to remove: either --plan, or any of {flags}.")
+        raise AttentrimError(f"Say what to remove: either --plan, or any of {flags}; or --vocabulary.")
 
     from ..card import try_card
     from ..checkpoint.saving import saving
@@ -60,29 +65,46 @@ def run(args: argparse.Namespace, output: Output) -> None:
     removed = {name: parse(name, items, STRUCTURES[name].within) for name, items in by_hand.items()}
     output_dir = check_output_dir(args.output_dir, args.model)
     plan = Plan.load(args.plan) if args.plan else None
+    vocabulary = Vocabulary.read(args, output.say) if fewer_tokens else None
     model = load_model(args.model)
     plan = plan or Plan.of(model, made_by={"method": "by hand"}, **removed)
     small = (portable if args.portable else trim)(model, plan)
+    if vocabulary:
+        small = vocabulary.trim(small)
     before, after = cost(model), cost(small)
     # what the checkpoint is, in the full model's numbering, even if this was its second trim
     whole = stored_plan(small) or plan
-    with saving(output_dir) as stage:
+    old_files = vocabulary.files if vocabulary else ()
+    with saving(output_dir, stale=old_files) as stage:
         small.save_pretrained(stage)
-        whole.save(stage / "plan.json")
-        copied = copy_companions(args.model, stage, output.say, output_dir)
-        try_card(stage, small, base=args.model)
+        if whole or not vocabulary:
+            whole.save(stage / "plan.json")
+        copied = copy_companions(args.model, stage, output.say, output_dir, old_files)
+        if vocabulary:
+            vocabulary.save(stage)
+        try_card(stage, small, base=args.model, tokens=vocabulary.sizes if vocabulary else None)
 
     size_table(output, "portable" if args.portable else "trimmed", before, after, whole)
-    output.say(f"removed: {', '.join(whole.describe())}")
+    removed_in_all = [*whole.describe(), *(vocabulary.describe() if vocabulary else [])]
+    output.say(f"removed: {', '.join(removed_in_all) or 'nothing'}")
+    for line in vocabulary.remarks if vocabulary else []:
+        output.say(line)
     left = unshrunk(model, plan) if args.portable else []
     for text in left:
         output.say(f"what stock classes cannot do without: {text}")
     output.say(f"saved to {output_dir}" + (f", with {len(copied)} files from beside the model" if copied else ""))
-    needs = "" if args.portable else "import attentrim; "
+    needs = "import attentrim; " if stored_plan(small) else ""
     output.say(f"load it with: {needs}{type(small).__name__}.from_pretrained({args.output_dir!r})")
-    sizes = size_fields(before, after)
     output.result(
-        {"output_dir": args.output_dir, "portable": args.portable, "unshrunk": left, **facts_of_plan(whole), **sizes}
+        {
+            "output_dir": args.output_dir,
+            "portable": args.portable,
+            "unshrunk": left,
+            **facts_of_plan(whole),
+            "removed": removed_in_all,
+            **(vocabulary.result() if vocabulary else {}),
+            **size_fields(before, after),
+        }
     )
 
 

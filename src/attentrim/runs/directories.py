@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,11 @@ COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")
 WRITTEN_ANEW = ("config.json", "generation_config.json", "plan.json")
 OF_A_RUN = ("metrics.json", "bench.json", "results.json", "trainer_state.json", "settings.json", "attentrim_run.json")
 """What was measured of the model, and is not true of what is made from it."""
+OF_A_VOCABULARY = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "*.model", "*.spm"),
+)
+"""Where tokens and their ids are written: not true of a model with fewer tokens."""
 
 
 _MADE: list[Path] = []
@@ -70,11 +77,14 @@ def _check_writable(place: Path) -> None:
         raise AttentrimError(f"Cannot write to {place}: it is read-only.")
 
 
-def copy_companions(model: str, stage: Path, say: Say = ignore, output_dir: Path | None = None) -> list[str]:
+def copy_companions(
+    model: str, stage: Path, say: Say = ignore, output_dir: Path | None = None, leave_out: Sequence[str] = ()
+) -> list[str]:
     """Copy what lies beside a local model's weights and is not written anew; the names copied.
 
-    They go to `stage`. What `output_dir` holds is no part of the model, though it may lie in the model's directory.
-    Links that lead out of the model's directory are not followed: a model from elsewhere could name any file here.
+    They go to `stage`, without those that match one of `leave_out`. What `output_dir` holds is no part of the model,
+    though it may lie in the model's directory. Links that lead out of the model's directory are not followed: a model
+    from elsewhere could name any file here.
     """
     source = Path(model)
     if not source.is_dir():
@@ -86,6 +96,8 @@ def copy_companions(model: str, stage: Path, say: Say = ignore, output_dir: Path
             if (output_dir or stage).resolve() in path.resolve().parents:
                 continue
             if str(relative) in (*WRITTEN_ANEW, *OF_A_RUN) or path.name.endswith(".index.json"):
+                continue
+            if any(fnmatchcase(str(relative), name) for name in leave_out):
                 continue
             if not belongs(path, source):
                 say(f"{relative} is a link out of {model}: not copied")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoTokenizer
@@ -13,6 +14,9 @@ from ..gguf import forget_gguf, where_to_load
 from ..tasks import Task
 from .heads import check_head, class_names, put_in_order
 from .models import STOCK_CODE, explain, load_config, load_model, without_warnings
+
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
+"""Files that a tokenizer can be made of."""
 
 
 def load_with_tokenizer(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any]) -> tuple[Any, Any, bool]:
@@ -71,6 +75,15 @@ def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | 
         )
     forget_gguf(model)
     return model, bool(found["missing_keys"] or found["mismatched_keys"])
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model; without its files transformers would make an empty one."""
+    place = Path(name)
+    if place.is_dir() and not any(any(place.glob(file)) for file in VOCABULARIES):
+        raise AttentrimError(f"{name} has no tokenizer: there is no {', '.join(VOCABULARIES)} in it.")
+    with explain(f"Cannot load the tokenizer of {name!r}"):
+        return _tokenizer(name, words=False)
 
 
 def _tokenizer(name: str, words: bool) -> Any:
