@@ -17,8 +17,8 @@ from ..methods.base import TRAINING_DEFAULTS, distillation_for
 from ..resuming import weights_digest
 from ..sharding import loading_whole
 from ..structures import STRUCTURES
-from ..tasks import Task
-from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset
+from ..tasks import TASKS, Task
+from ..tasks.kinds import KINDS, SHOWN_EXAMPLES, SHOWN_TOKENS, EncodedDataset
 from ..trainer import Trainer
 from .directories import check_output_dir
 from .embedded import embedded_model
@@ -30,6 +30,7 @@ from .occupied import checkpoint_to_resume, clear_run, locked, remove_checkpoint
 from .pretrained import load_teacher
 from .remarks import Say, ignore
 from .settings import RunSettings, read_method
+from .sources import own_data_settings
 from .stopping import StopOnSignal
 from .training import DEFAULTS, arguments_to_record, training_arguments
 from .writer import RunWriter
@@ -79,7 +80,7 @@ def _run(
     stopping: StopOnSignal | None,
 ) -> Finished:
     method, distillation = _method(settings)
-    defaults = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
+    defaults = _defaults(settings, method)
     training = training_arguments(defaults, settings.training, str(directory))
     start = checkpoint_to_resume(directory, training.resume_from_checkpoint, settings.overwrite_output_dir)
     set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
@@ -126,6 +127,15 @@ def _run(
     if trainer.is_world_process_zero() and not keeps and (freed := remove_checkpoints(directory)):
         say(f"removed the checkpoints, to resume from ({freed / 1e6:.0f} MB); --keep_checkpoints keeps them")
     return finished
+
+
+def _defaults(settings: RunSettings, method: Method | None) -> dict[str, Any]:
+    """TrainingArguments unless told otherwise, with batches that are no larger than the task's kind can have them."""
+    found = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
+    named = own_data_settings(settings)
+    kind = TASKS[named.task].kind if named.task else KINDS.get(named.task_type or "")
+    sizes = ("per_device_train_batch_size", "per_device_eval_batch_size")
+    return found if kind is None else {**found, **{name: min(found[name], kind.most_rows) for name in sizes}}
 
 
 def _origin(base: str, settings: RunSettings) -> dict[str, str]:
@@ -217,6 +227,8 @@ def _trainer(
 def _shown(trainer: Trainer) -> list[dict[str, Any]]:
     """A few examples of the validation data, each a batch."""
     rows = [trainer.eval_dataset[index] for index in range(min(SHOWN_EXAMPLES, len(trainer.eval_dataset)))]
+    if trainer.eval_dataset.words is not None:
+        rows = [{name: values[:SHOWN_TOKENS] for name, values in row.items()} for row in rows]
     batches = [dict(trainer.data_collator([row])) for row in rows]
     return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
 

@@ -56,7 +56,9 @@ class TaskSettings:
     text_pair_column: str | None = setting(None, "the column with the second text of a pair", "NAME")
     label_column: str | None = setting(None, "the column with the label", "NAME")
     choice_columns: str | None = setting(None, "the columns with the choices", "A,B,C")
-    max_length: int | None = setting(None, "longest input in tokens; longer ones are cut (default: 128)")
+    max_length: int | None = setting(
+        None, "longest input in tokens; longer ones are cut (default: 128; clm: blocks of 512)"
+    )
     window_stride: int | None = setting(
         None, "read long texts in windows of max_length that overlap by this many tokens; their scores are averaged"
     )
