@@ -11,7 +11,8 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, Tra
 
 from ..cost import most_speedup, most_tokens
 from ..distillation import Distillation
-from ..errors import MethodError
+from ..distillation.teacher import copy_as_teacher
+from ..errors import MethodError, TrainingError
 from ..methods import Method
 from ..methods.base import TRAINING_DEFAULTS, distillation_for
 from ..resuming import weights_digest
@@ -20,6 +21,7 @@ from ..structures import STRUCTURES
 from ..tasks import TASKS, Task
 from ..tasks.kinds import KINDS, SHOWN_EXAMPLES, SHOWN_TOKENS, EncodedDataset
 from ..trainer import Trainer
+from .adapters import LEARNING_RATE, check_adapters, with_adapters
 from .directories import check_output_dir
 from .embedded import embedded_model
 from .evaluation import Evaluation
@@ -39,6 +41,7 @@ LENGTH = 128
 """Tokens of the sequence that FLOPs are counted for, where the model has positions for as many."""
 FAR = 10.0
 """A speed-up that nobody expects: a limit beyond it is not worth a word."""
+ADAPTERS = ("lora_rank", "lora_alpha", "lora_targets")
 STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
 
 
@@ -80,6 +83,7 @@ def _run(
     stopping: StopOnSignal | None,
 ) -> Finished:
     method, distillation = _method(settings)
+    check_adapters(settings, method)
     defaults = _defaults(settings, method)
     training = training_arguments(defaults, settings.training, str(directory))
     start = checkpoint_to_resume(directory, training.resume_from_checkpoint, settings.overwrite_output_dir)
@@ -99,7 +103,12 @@ def _run(
     with loading_whole():
         teacher = load_teacher(settings.teacher, loaded.task, bare) if settings.teacher else None
     more = {"head_trained": False} if bare else _before(loaded, teacher, evaluation, training)
+    if settings.lora_rank is not None:
+        teacher = teacher or _dense_teacher(loaded, method, distillation)
+        loaded.model = with_adapters(loaded.model, settings)
     trainer = _trainer(loaded, evaluation, train_data, training, method, distillation, teacher)
+    if trainer.engine and settings.lora_rank is not None:
+        raise TrainingError("--lora_rank needs whole weights in each process: leave FSDP and DeepSpeed out.")
     trainer.origin = _origin(base, settings)
     trainer.check_resume(start)
     if start is None and trainer.is_world_process_zero():
@@ -132,16 +141,26 @@ def _run(
 def _defaults(settings: RunSettings, method: Method | None) -> dict[str, Any]:
     """TrainingArguments unless told otherwise, with batches that are no larger than the task's kind can have them."""
     found = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
+    if settings.lora_rank is not None:
+        found["learning_rate"] = LEARNING_RATE
     named = own_data_settings(settings)
     kind = TASKS[named.task].kind if named.task else KINDS.get(named.task_type or "")
     sizes = ("per_device_train_batch_size", "per_device_eval_batch_size")
     return found if kind is None else {**found, **{name: min(found[name], kind.most_rows) for name in sizes}}
 
 
-def _origin(base: str, settings: RunSettings) -> dict[str, str]:
+def _origin(base: str, settings: RunSettings) -> dict[str, Any]:
     """The weights that it starts from and learns from, for its checkpoints' fingerprint."""
     teacher = {"teacher's weights": weights_digest(settings.teacher)} if settings.teacher else {}
-    return {"start weights": weights_digest(base), **teacher}
+    adapters = {name: value for name in ADAPTERS if (value := getattr(settings, name)) is not None}
+    return {"start weights": weights_digest(base), **teacher, **adapters}
+
+
+def _dense_teacher(loaded: Loaded, method: Method | None, distillation: Distillation | None) -> Any:
+    """The model as it starts, before it gets adapters, for a method that learns from it by itself."""
+    if distillation is None or method is None or method.default_distillation is None or method.dense:
+        return None
+    return copy_as_teacher(loaded.model)
 
 
 def _method(settings: RunSettings) -> tuple[Method | None, Distillation | None]:

@@ -1,4 +1,4 @@
-"""What the calibration data suffers: the loss where there are labels, else how far outputs are from the dense model's."""
+"""What the calibration data suffers: the loss where it has labels, else the distance to the dense outputs."""
 
 from __future__ import annotations
 
