@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import nn
-
 from ..errors import AttentrimError, MethodError, MissingExtraError, unknown_name
 from ..methods import Method
 from ..projections import is_projection
@@ -80,7 +78,8 @@ def _targets(model: Any, wanted: Sequence[str]) -> list[str]:
 
 def _heads(model: Any) -> list[str]:
     """What stands beside the base model, unless that is a language model's head, which goes with the embeddings."""
-    inner: nn.Module = unwrap(model)
-    if model.get_output_embeddings() is not None:
+    inner = unwrap(model)
+    if inner.get_output_embeddings() is not None:
         return []
-    return [name for name, _ in inner.named_children() if name != model.base_model_prefix]
+    heads = (name for name, child in inner.named_children() if next(child.parameters(), None) is not None)
+    return [name for name in heads if name != inner.base_model_prefix]

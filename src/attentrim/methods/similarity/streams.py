@@ -34,6 +34,7 @@ def turns(
     try:
         with evaluating(model), watch:
             for batch in batches:
+                watch.batches += 1
                 watch.mask = batch.get("attention_mask")
                 model(**batch)
     finally:
@@ -50,6 +51,7 @@ class _Watch(TorchFunctionMode):
         self.keys = keys
         self.sums = torch.zeros(len(keys), 2, dtype=torch.float64)
         """Of each: the sum over tokens, and how many."""
+        self.batches = 0
         self.mask: Tensor | None = None
         self._given: dict[Key, Tensor] = {}
 
@@ -93,7 +95,7 @@ class _Watch(TorchFunctionMode):
         """Over the tokens that all processes saw. `device`: where processes exchange tensors."""
         sums = average(self.sums.to(device)) if processes() > 1 else self.sums
         for (kind, place), (_, count) in zip(self.keys, sums.tolist(), strict=True):
-            if not count and not sums.any():
+            if not self.batches:
                 raise MethodError("There is no calibration data.")
             if not count:
                 raise UnsupportedModelError(
