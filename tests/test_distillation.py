@@ -55,6 +55,25 @@ def test_the_scale_of_the_hidden_states_does_not_matter():
     assert float(distillation_loss(zeros, {"hidden_states": (theirs,)}, {}, logits=0, hidden=1)) == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("judged", ["labels", "mask", "all"])
+def test_long_rows_of_logits_are_compared_in_parts(monkeypatch, judged):
+    """The same distance and the same gradient, at some positions and at all."""
+    mine, theirs = states((2, 5, 300), (2, 5, 300), seed=0)
+    labels = torch.tensor([[-100, 4, 5, -100, 7], [1, 2, 3, -100, -100]])
+    batch = {"labels": {"labels": labels}, "mask": {"attention_mask": (labels != -100).long()}, "all": {}}[judged]
+    found = []
+    for many in (2**24, 100):
+        monkeypatch.setattr("attentrim.distillation.loss.MANY", many)
+        monkeypatch.setattr("attentrim.distillation.loss.AT_A_TIME", 700)
+        student = mine.clone().requires_grad_()
+        distance = distillation_loss({"logits": student}, {"logits": theirs}, batch, logits=0.5, temperature=3.0)
+        distance.backward()
+        found.append((distance.detach(), student.grad))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-7)
+    if judged != "all":
+        assert not found[1][1][labels == -100].any()
+
+
 def test_padding_has_no_gradient_whatever_stands_there():
     student = torch.randn(1, 3, 4, requires_grad=True)
     teacher = torch.randn(1, 3, 4)

@@ -33,6 +33,7 @@ PAGES = [
 ]
 NAME_HIGH_SITES = (
     *("attendout", "checkpoints", "concepts", "fewer-layers", "prune-a-trained-model", "training", "uniform-sites"),
+    *("similarity", "shrink-a-language-model"),
 )
 """Pages whose commands need twelve sites; the others do with fewer."""
 BLOCK = re.compile(r"```(python|bash|yaml)\n(.*?)```", flags=re.DOTALL)
@@ -59,6 +60,9 @@ def stand_ins(page, tmp_path, monkeypatch):
         model.save_pretrained(name)
         tokenizer.save_pretrained(name)
     attentrim.trim(model, Plan.of(model, heads={0: [1]})).save_pretrained("small")
+    decoder = tf.LlamaForCausalLM(tf.LlamaConfig(vocab_size=len(tokenizer), pad_token_id=0, **size))
+    decoder.save_pretrained("smollm2-135m")
+    tokenizer.save_pretrained("smollm2-135m")
     write_copy("cola", Path("glue/CoLA"), rows=100)
     Path("glue/CoLA/dev.tsv").write_text("".join(Path("glue/CoLA/dev.tsv").read_text().splitlines(True)[:24]))
     numbers = range(40)

@@ -13,7 +13,19 @@ import transformers as tf
 from close import assert_apart, assert_close, assert_same_weights
 
 import attentrim
-from attentrim import HISP, L0, SMP, AutoAttention, Control, Distillation, FewerLayers, Fisher, RandomHeads, trim
+from attentrim import (
+    HISP,
+    L0,
+    SMP,
+    AutoAttention,
+    Control,
+    Distillation,
+    FewerLayers,
+    Fisher,
+    RandomHeads,
+    Similarity,
+    trim,
+)
 from attentrim.errors import AttentrimError, ControlError, MethodError, TrainingError, UnsupportedModelError
 from attentrim.methods.gates import GateSession
 from attentrim.runs.evaluation import Evaluation
@@ -29,6 +41,8 @@ ALL = [
     SMP(search_steps=2, map_length=8),
     RandomHeads(),
     FewerLayers(dense_share=0.3),
+    Similarity(remove="attention:1,feed_forward:1", calibration_samples=16, distill=False),
+    Similarity(remove="layers:1", order="greedy", calibration_samples=16, dense_share=0.3),
     Fisher(speedup=1.5, cost="flops", speed_length=16),
 ]
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .methods.layerdrop import LayerDrop as LayerDrop
     from .methods.random_heads import RandomHeads as RandomHeads
     from .methods.scheduled_dropout import ScheduledDropout as ScheduledDropout
+    from .methods.similarity import Similarity as Similarity
     from .methods.smp import SMP as SMP
     from .methods.uniform_sites import UniformSites as UniformSites
     from .overview import summary as summary

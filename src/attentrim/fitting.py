@@ -73,7 +73,7 @@ def fit_outputs(
         control.apply(plan)
         for _ in range(rounds):
             fits = _fits(inner, fitted, plan)
-            for batch in batches:
+            for batch in batches if fits else ():
                 _take(inner, fitted, fits, batch)
             for _, fit in fits:
                 _solve(fit, ridge)

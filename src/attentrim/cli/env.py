@@ -17,7 +17,7 @@ PACKAGES = {
     "safetensors": None,
     "accelerate": None,
     "scikit-learn": None,
-    "peft": None,
+    "peft": "peft",
     "sentence-transformers": None,
     "onnx": "onnx",
     "onnxruntime": "onnx",

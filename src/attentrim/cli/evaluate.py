@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--split", default="validation", help="train, validation or test (default: validation)")
     parser.add_argument("--plan", help="evaluate a full-shape model as if this plan had been applied")
     parser.add_argument("--predictions", metavar="FILE", help="write the answers here: GLUE's format for its tasks")
-    parser.add_argument("--per_device_eval_batch_size", type=positive, default=64, help="(default: 64)")
+    parser.add_argument("--per_device_eval_batch_size", type=positive, help="(default: 64; clm: 8)")
     parser.add_argument("--use_cpu", action="store_true", help="stay on the CPU")
 
 
@@ -37,12 +37,13 @@ def run(args: argparse.Namespace, output: Output) -> None:
     plan = Plan.load(args.plan) if args.plan else None
     loaded = load_for_task(task_settings(args), [args.split], output.say, fresh_head=False)
     if args.predictions and not loaded.task.kind.predicts:
-        raise TaskError("Masked language modelling has no predictions to write: leave --predictions out.")
+        raise TaskError(f"There are no predictions of {loaded.task.name} to write: leave --predictions out.")
     labelled = not args.predictions and not args.split.startswith("test")
     data = loaded.data(args.split, args.max_eval_samples, labelled)
     evaluation = loaded.evaluation(data, args.max_eval_samples, more_sets=args.split == "validation")
     with tempfile.TemporaryDirectory() as directory:
-        result, outputs = evaluation.of_model(loaded.model, _training_arguments(args, directory), plan)
+        rows = args.per_device_eval_batch_size or loaded.task.kind.most_rows
+        result, outputs = evaluation.of_model(loaded.model, _training_arguments(args, rows, directory), plan)
     if args.predictions:
         write_predictions(args.predictions, loaded, args.split, data, outputs)
         output.say(f"{data.examples} answers are in {args.predictions}")
@@ -65,12 +66,12 @@ def _check(args: argparse.Namespace) -> None:
         raise AttentrimError("--predictions files an answer for each row: leave --skip_bad_rows out.")
 
 
-def _training_arguments(args: argparse.Namespace, directory: str) -> Any:
+def _training_arguments(args: argparse.Namespace, rows: int, directory: str) -> Any:
     from transformers import TrainingArguments
 
     return TrainingArguments(
         directory,
-        per_device_eval_batch_size=args.per_device_eval_batch_size,
+        per_device_eval_batch_size=rows,
         use_cpu=args.use_cpu,
         report_to=[],
     )

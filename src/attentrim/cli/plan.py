@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..methods import Method
     from ..runs.planning import Planned
 
+BATCH_SIZE = 32
+"""Examples at a time, unless told otherwise."""
 HELP = "let a method choose what to remove from a trained model, without training, and say what that costs"
 EXAMPLES = """  attentrim plan --model fine-tuned --task mrpc --data_dir glue/MRPC --speedup 1.5 --output_dir small
   attentrim plan --model fine-tuned --train_file reviews.csv --max_drop 0.01 --output_dir small
@@ -43,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no_bench", action="store_true", help="do not time the smaller model")
     parser.add_argument("--seed", type=int, default=42, help="of the method's random numbers (default: 42)")
-    parser.add_argument("--batch_size", type=positive, default=32, help="examples at a time (default: 32)")
+    parser.add_argument("--batch_size", type=positive, help="examples at a time (default: 32; clm: 8)")
     parser.add_argument("--use_cpu", action="store_true", help="stay on the CPU")
 
 
@@ -64,7 +66,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         fit=directory is not None and not args.no_fit,
         bench=not args.no_bench,
         seed=args.seed,
-        batch_size=args.batch_size,
+        batch_size=args.batch_size or min(BATCH_SIZE, loaded.task.kind.most_rows),
         device="cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu",
         max_eval_samples=args.max_eval_samples,
         say=output.say,

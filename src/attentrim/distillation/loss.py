@@ -14,6 +14,8 @@ from . import IGNORED, Distillation
 
 LEAST = 1e-6
 """Of a teacher's squares, so that nothing is divided by zero."""
+MANY, AT_A_TIME = 2**24, 2**22
+"""Logits beyond which their distance is computed in parts, and how many a part has."""
 
 
 def loss_with_teacher(
@@ -95,16 +97,45 @@ def distillation_loss(
 
 
 def _between_logits(student: Tensor, teacher: Tensor, batch: Mapping[str, Any], temperature: float) -> Tensor:
-    student, teacher = student.float(), teacher.float()
     labels = batch.get("labels")
-    if labels is not None and labels.shape == student.shape[:-1]:
-        student, teacher = student[labels != IGNORED], teacher[labels != IGNORED]
-    elif student.dim() == 3:
-        student, teacher = _valid(student, batch), _valid(teacher, batch)
+    judged = None if labels is None or labels.shape != student.shape[:-1] else labels != IGNORED
+    if judged is None and student.dim() == 3:
+        judged = _mask(student, batch)
+    if student.numel() > MANY and student.shape[-1] > 1:
+        rows = torch.arange(student[..., 0].numel(), device=student.device)
+        rows = rows if judged is None else rows[judged.flatten()]
+        divergence: Any = _Divergence.apply
+        total: Tensor = divergence(student.flatten(0, -2), teacher.flatten(0, -2), rows, temperature)
+        return temperature**2 * total / len(rows)
+    student, teacher = (part.float() if judged is None else part.float()[judged] for part in (student, teacher))
     if student.shape[-1] == 1:
         return nn.functional.mse_loss(student, teacher)
     mine, theirs = (torch.log_softmax(scores / temperature, dim=-1).flatten(0, -2) for scores in (student, teacher))
     return temperature**2 * nn.functional.kl_div(mine, theirs, log_target=True, reduction="batchmean")
+
+
+class _Divergence(torch.autograd.Function):
+    """The sum of the KL divergences of some rows, where a large vocabulary makes rows long.
+
+    A few rows at a time, and their gradient with them: what softmax leaves of all rows for a backward would be several
+    times the logits themselves.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, student: Tensor, teacher: Tensor, rows: Tensor, temperature: float) -> Tensor:
+        total, gradient = torch.zeros((), device=student.device), torch.zeros_like(student)
+        for some in rows.split(max(1, AT_A_TIME // student.shape[-1])):
+            mine, theirs = (torch.log_softmax(part[some].float() / temperature, -1) for part in (student, teacher))
+            share = theirs.exp()
+            total += (share * (theirs - mine)).sum()
+            gradient[some] = mine.exp_().sub_(share).div_(temperature).to(gradient.dtype)
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *above: Any) -> Any:
+        (gradient,) = ctx.saved_tensors
+        return gradient * above[0].to(gradient.dtype), None, None, None
 
 
 def _between_states(student: Sequence[Tensor], teacher: Sequence[Tensor], batch: Mapping[str, Any]) -> Tensor:
@@ -138,12 +169,6 @@ def _states(output: Any, removed_layers: Collection[int]) -> list[Tensor]:
             found.append(last)
             first += len(inputs)
     return found
-
-
-def _valid(values: Tensor, batch: Mapping[str, Any]) -> Tensor:
-    """[batch, tokens, width] at valid tokens only, where the mask fits."""
-    mask = _mask(values, batch)
-    return values if mask is None else values[mask]
 
 
 def _mask(values: Tensor, batch: Mapping[str, Any]) -> Tensor | None:

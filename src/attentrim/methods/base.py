@@ -155,6 +155,11 @@ class Method:
         return ""
 
     @property
+    def no_adapters(self) -> str:
+        """Why it cannot train a model that wears adapters (LoRA); empty where it can."""
+        return self.whole_weights
+
+    @property
     def data(self) -> DataNeeds:
         """The data that it needs besides the batches of the training."""
         return DataNeeds()

@@ -182,15 +182,3 @@ class GateSession(Session):
         self.open = state["open"].to(self.device)
         self.history.load_state_dict(state["history"], self.open)
         self.before_forward(training=False)
-
-    # Looking at data
-
-    def batches(self) -> Iterator[dict[str, Any]]:
-        """The calibration batches, on the model's device."""
-        if self.calibration is None:
-            raise MethodError(
-                f"{type(self.method).__name__} looks at data: attach(model, calibration=...) takes an iterable of "
-                "batches, such as a DataLoader."
-            )
-        for batch in self.calibration:
-            yield {key: value.to(self.device) if isinstance(value, Tensor) else value for key, value in batch.items()}

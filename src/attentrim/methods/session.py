@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,19 @@ class Session:
         self.control.detach()
 
     # What it knows
+
+    def batches(self) -> Iterator[dict[str, Any]]:
+        """The calibration batches, on the model's device."""
+        if self.calibration is None:
+            raise MethodError(
+                f"{type(self.method).__name__} looks at data: attach(model, calibration=...) takes an iterable of "
+                "batches, such as a DataLoader."
+            )
+        for batch in self.calibration:
+            yield {
+                key: value.to(self.device) if isinstance(value, torch.Tensor) else value
+                for key, value in batch.items()
+            }
 
     @property
     def device(self) -> torch.device:

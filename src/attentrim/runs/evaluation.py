@@ -42,6 +42,8 @@ class Evaluation:
     reduce_outputs: Callable[[Any, Any], Any] | None
     names: Sequence[str] | None = None
     """The metrics that are reported; None: all that `compute_metrics` gives."""
+    most_rows: int = 64
+    """Inputs to run at a time, where nobody says otherwise."""
     more_sets: Mapping[str, Callable[[], Evaluation]] = field(default_factory=dict)
     """Other sets that are reported on too, by name, and how to get them."""
 

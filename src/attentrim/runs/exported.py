@@ -14,8 +14,6 @@ from ..errors import AttentrimError
 from ..export.checking import open_session
 from .evaluation import Evaluation
 
-BATCH_SIZE = 64
-
 
 class ExportedModel(nn.Module):
     """Calls onnxruntime; takes and gives what a model of transformers does."""
@@ -41,7 +39,7 @@ def values(evaluation: Evaluation, model: Any, path: str | Path) -> tuple[float,
     with tempfile.TemporaryDirectory() as directory:
         settings: dict[str, Any] = {
             "output_dir": directory,
-            "per_device_eval_batch_size": BATCH_SIZE,
+            "per_device_eval_batch_size": evaluation.most_rows,
             "use_cpu": True,
             "report_to": [],
         }

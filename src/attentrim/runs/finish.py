@@ -21,6 +21,7 @@ from ..sites import unwrap
 from ..speed.target import Target
 from ..surgery import trim as trim_model
 from ..tasks.metrics import LOWER_IS_BETTER
+from .adapters import merged
 from .evaluation import Evaluation
 from .facts import facts
 from .headline import DENSE, number
@@ -78,8 +79,12 @@ def finish(
     session = trainer.session
     from_method = session.results() if session else {}
     target = (session.speed_target if session else None) or _usual_target(trainer, longest)
+    plan = trainer.plan()
+    if session is not None:
+        session.detach()
+    trainer.model = merged(trainer.model)
     dense = whole(trainer.model, everywhere=False)
-    saved = _save(trainer, dense, writer.directory, trim)
+    saved = _save(trainer, dense, plan, writer.directory, trim)
     measured, _ = evaluation.of_model(saved.model, trainer.args, saved.still_masked or None)
     sizes = cost(trainer.model), cost(saved.model)
     timed = bench and saved.still_masked is None and writer.main and (session is None or session.timed_here)
@@ -154,12 +159,9 @@ def _weak_reference(result: Mapping[str, Any]) -> str | None:
     )
 
 
-def _save(trainer: Trainer, dense: Any, directory: Path, trim: bool) -> _Saved:
+def _save(trainer: Trainer, dense: Any, plan: Plan, directory: Path, trim: bool) -> _Saved:
     """Trim `dense`, which has all weights in the main process, and load what that saves in all of them."""
-    plan = trainer.plan()
     trimmed = bool(plan) and trim
-    if trainer.session is not None:
-        trainer.session.detach()
     if trainer.is_world_process_zero():
         final = trim_model(dense, plan) if trimmed else dense
         with saving(directory) as stage:

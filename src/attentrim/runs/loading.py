@@ -26,8 +26,8 @@ from .remarks import Say
 from .settings import TaskSettings
 from .sources import find_source, task_of_own_data
 
-MAX_LENGTH, SHORTEST = 128, 8
-"""Tokens of an input, unless told otherwise; and the fewest that make sense."""
+SHORTEST = 8
+"""Tokens of an input, at least: fewer make no sense."""
 
 
 @dataclass
@@ -48,23 +48,32 @@ class Loaded:
 
     def data(self, split: str, limit: int | None = None, labelled: bool = True) -> EncodedDataset:
         """An encoded split; what was cut or left out is said."""
-        return self._encoded(self.examples(split, limit, labelled), split)
+        if not self.task.kind.packs:
+            return self._encoded(self.examples(split, limit, labelled), split)
+        _check_limit(limit, split)
+        blocks = self._encoded(self.examples(split, labelled=labelled), split)
+        return blocks if limit is None else blocks.only(range(min(limit, len(blocks))))
 
     def samples(self, split: str, counts: Sequence[int], seed: int, labelled: bool = True) -> list[EncodedDataset]:
         """So many random examples each, none of them twice; fewer where a split is small, in proportion."""
         examples = self.examples(split, labelled=labelled)
-        order = random.Random(seed).sample(range(len(examples)), min(len(examples), sum(counts)))
+        blocks = self._encoded(examples, split) if self.task.kind.packs else None
+        total = len(examples) if blocks is None else len(blocks)
+        order = random.Random(seed).sample(range(total), min(total, sum(counts)))
         share, found = len(order) / sum(counts), []
         for count in counts:
             size = max(1, round(share * count))
-            chosen, order = order[:size], order[size:]
-            found.append(self._encoded([examples[index] for index in chosen or [0]], split))
+            chosen, order = order[:size] or [0], order[size:]
+            if blocks is None:
+                found.append(self._encoded([examples[index] for index in chosen], split))
+            else:
+                found.append(blocks.only(chosen))
         return found
 
     def _encoded(self, examples: list[Example], split: str) -> EncodedDataset:
         encoding = Encoding(self.tokenizer, self.max_length, self.stride, fixed=split != "train")
         data = self.task.kind.encode(examples, encoding)
-        data.texts = [example.written for example in examples[:SHOWN_EXAMPLES]]
+        data.texts = data.texts or [example.written for example in examples[:SHOWN_EXAMPLES]]
         if data.truncated:
             advice = " (--window_stride reads long texts in windows)" if self.task.kind.windows else ""
             self.say(
@@ -76,8 +85,7 @@ class Loaded:
         return data
 
     def examples(self, split: str, limit: int | None = None, labelled: bool = True) -> list[Example]:
-        if limit is not None and limit < 1:
-            raise AttentrimError(f"The number of {split} examples must be 1 or more. Got {limit}.")
+        _check_limit(limit, split)
         left_out: list[str] = []
         found = read_examples(
             self.table(split),
@@ -110,8 +118,14 @@ class Loaded:
             compute_metrics=task.scorer(data),
             reduce_outputs=task.kind.reduce,
             names=task.metrics,
+            most_rows=task.kind.most_rows,
             more_sets={name: partial(another, split) for name, split in task.more_sets.items() if more_sets},
         )
+
+
+def _check_limit(limit: int | None, split: str) -> None:
+    if limit is not None and limit < 1:
+        raise AttentrimError(f"The number of {split} examples must be 1 or more. Got {limit}.")
 
 
 def load_for_task(
@@ -122,8 +136,6 @@ def load_for_task(
     task, source = find_source(settings)
     for split in splits:
         source.check(split)
-    if source.remark and "validation" in splits:
-        say(source.remark)
     silence_libraries()
     config = load_config(name)
     if task is None:
@@ -132,16 +144,20 @@ def load_for_task(
         columns = source.columns
         if task.labels is None and fresh_head:
             task = task.with_labels(task.labels_in(adapted(task, source.label_table()), columns))
+    if task.kind.packs:
+        source.as_running_text()
+    if source.remark and "validation" in splits:
+        say(source.remark)
+    if refusal := task.kind.refusal(config):
+        raise TaskError(f"{name}: {refusal}.")
     if not fresh_head:
         task = as_trained(task, config, name, say)
         settings = _as_in_training(settings, say)
     task = _with_sets_at_hand(task, source, say)
-    if type(config) not in task.kind.model_class._model_mapping:
-        raise TaskError(f"transformers has no {config.model_type} model for {task.kind.name}.")
     model, tokenizer, fresh = load_with_tokenizer(name, task, fresh_head, dropout_settings(config, dropout))
     if task.kind.classes and task.kind.fits(config.architectures):
         put_in_order(model, class_names(config), task.named_labels, name)
-    length, stride = _length(settings, model), settings.window_stride
+    length, stride = _length(settings, model, task), settings.window_stride
     _check_stride(stride, length, task)
     return Loaded(task, source, columns, model, tokenizer, length, stride, settings.skip_bad_rows, fresh, say)
 
@@ -169,11 +185,11 @@ def _as_in_training(settings: TaskSettings, say: Say) -> TaskSettings:
     return settings
 
 
-def _length(settings: TaskSettings, model: Any) -> int:
+def _length(settings: TaskSettings, model: Any, task: Task) -> int:
     longest, wanted = most_tokens(model), settings.max_length
     if wanted is not None and not SHORTEST <= wanted <= longest:
         raise AttentrimError(f"--max_length must be between {SHORTEST} and {longest} for this model. Got {wanted}.")
-    return wanted or min(MAX_LENGTH, longest)
+    return wanted or min(task.kind.max_length, longest)
 
 
 def _check_stride(stride: int | None, length: int, task: Task) -> None:

@@ -11,15 +11,17 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback, Tra
 
 from ..cost import most_speedup, most_tokens
 from ..distillation import Distillation
-from ..errors import MethodError
+from ..distillation.teacher import copy_as_teacher
+from ..errors import MethodError, TrainingError
 from ..methods import Method
 from ..methods.base import TRAINING_DEFAULTS, distillation_for
 from ..resuming import weights_digest
 from ..sharding import loading_whole
 from ..structures import STRUCTURES
-from ..tasks import Task
-from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset
+from ..tasks import TASKS, Task
+from ..tasks.kinds import KINDS, SHOWN_EXAMPLES, SHOWN_TOKENS, EncodedDataset
 from ..trainer import Trainer
+from .adapters import LEARNING_RATE, check_adapters, with_adapters
 from .directories import check_output_dir
 from .embedded import embedded_model
 from .evaluation import Evaluation
@@ -30,6 +32,7 @@ from .occupied import checkpoint_to_resume, clear_run, locked, remove_checkpoint
 from .pretrained import load_teacher
 from .remarks import Say, ignore
 from .settings import RunSettings, read_method
+from .sources import own_data_settings
 from .stopping import StopOnSignal
 from .training import DEFAULTS, arguments_to_record, training_arguments
 from .writer import RunWriter
@@ -38,6 +41,7 @@ LENGTH = 128
 """Tokens of the sequence that FLOPs are counted for, where the model has positions for as many."""
 FAR = 10.0
 """A speed-up that nobody expects: a limit beyond it is not worth a word."""
+ADAPTERS = ("lora_rank", "lora_alpha", "lora_targets")
 STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
 
 
@@ -79,7 +83,8 @@ def _run(
     stopping: StopOnSignal | None,
 ) -> Finished:
     method, distillation = _method(settings)
-    defaults = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
+    check_adapters(settings, method)
+    defaults = _defaults(settings, method)
     training = training_arguments(defaults, settings.training, str(directory))
     start = checkpoint_to_resume(directory, training.resume_from_checkpoint, settings.overwrite_output_dir)
     set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
@@ -98,7 +103,12 @@ def _run(
     with loading_whole():
         teacher = load_teacher(settings.teacher, loaded.task, bare) if settings.teacher else None
     more = {"head_trained": False} if bare else _before(loaded, teacher, evaluation, training)
+    if settings.lora_rank is not None:
+        teacher = teacher or _dense_teacher(loaded, method, distillation)
+        loaded.model = with_adapters(loaded.model, settings)
     trainer = _trainer(loaded, evaluation, train_data, training, method, distillation, teacher)
+    if trainer.engine and settings.lora_rank is not None:
+        raise TrainingError("--lora_rank needs whole weights in each process: leave FSDP and DeepSpeed out.")
     trainer.origin = _origin(base, settings)
     trainer.check_resume(start)
     if start is None and trainer.is_world_process_zero():
@@ -128,10 +138,29 @@ def _run(
     return finished
 
 
-def _origin(base: str, settings: RunSettings) -> dict[str, str]:
+def _defaults(settings: RunSettings, method: Method | None) -> dict[str, Any]:
+    """TrainingArguments unless told otherwise, with batches that are no larger than the task's kind can have them."""
+    found = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
+    if settings.lora_rank is not None:
+        found["learning_rate"] = LEARNING_RATE
+    named = own_data_settings(settings)
+    kind = TASKS[named.task].kind if named.task else KINDS.get(named.task_type or "")
+    sizes = ("per_device_train_batch_size", "per_device_eval_batch_size")
+    return found if kind is None else {**found, **{name: min(found[name], kind.most_rows) for name in sizes}}
+
+
+def _origin(base: str, settings: RunSettings) -> dict[str, Any]:
     """The weights that it starts from and learns from, for its checkpoints' fingerprint."""
     teacher = {"teacher's weights": weights_digest(settings.teacher)} if settings.teacher else {}
-    return {"start weights": weights_digest(base), **teacher}
+    adapters = {name: value for name in ADAPTERS if (value := getattr(settings, name)) is not None}
+    return {"start weights": weights_digest(base), **teacher, **adapters}
+
+
+def _dense_teacher(loaded: Loaded, method: Method | None, distillation: Distillation | None) -> Any:
+    """The model as it starts, before it gets adapters, for a method that learns from it by itself."""
+    if distillation is None or method is None or method.default_distillation is None or method.dense:
+        return None
+    return copy_as_teacher(loaded.model)
 
 
 def _method(settings: RunSettings) -> tuple[Method | None, Distillation | None]:
@@ -217,6 +246,8 @@ def _trainer(
 def _shown(trainer: Trainer) -> list[dict[str, Any]]:
     """A few examples of the validation data, each a batch."""
     rows = [trainer.eval_dataset[index] for index in range(min(SHOWN_EXAMPLES, len(trainer.eval_dataset)))]
+    if trainer.eval_dataset.words is not None:
+        rows = [{name: values[:SHOWN_TOKENS] for name, values in row.items()} for row in rows]
     batches = [dict(trainer.data_collator([row])) for row in rows]
     return [{name: value for name, value in batch.items() if name != "labels"} for batch in batches]
 

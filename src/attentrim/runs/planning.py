@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,14 +20,16 @@ from ..plan import Plan
 from ..speed.target import Target, complete_target
 from ..speed.timing import speedup_of
 from ..surgery import trim
+from ..tasks.metrics import LOWER_IS_BETTER
 from .evaluation import Evaluation
 from .headline import headline, place
 from .loading import Loaded
 from .remarks import Say
 
-BATCH_SIZE = 64
 FIT_EXAMPLES, JUDGED = 256, 1000
-"""Training examples that outputs are fitted to, and others that a drop of the metric is judged on."""
+"""Training examples that outputs are fitted to, and others that a drop of the metric is judged on; where they are
+blocks of a text, as many as make as many tokens of the usual length."""
+USUAL_LENGTH = 128
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,15 @@ def find_plan(
     labelled = getattr(method, "use_labels", True)
     if method.data.holdout and not labelled:
         raise MethodError("max_drop is judged by the labels of training data: leave use_labels at true.")
-    counts = [max(FIT_EXAMPLES, method.data.calibration), *([JUDGED] if method.data.holdout else [])]
+    fitted, judged = (_examples(loaded, count) for count in (FIT_EXAMPLES, JUDGED))
+    counts = [max(fitted, method.data.calibration), *([judged] if method.data.holdout else [])]
     data, *held = loaded.samples("train", counts, seed, labelled)
     judge = loaded.evaluation(held[0], more_sets=False) if held else None
     batches = _batches(loaded, data, method.data.calibration or 1, batch_size)
     session = method.attach(model, calibration=batches, seed=seed)
 
     def made(plan: Plan) -> Any:
-        examples = _batches(loaded, data, FIT_EXAMPLES, batch_size)
+        examples = _batches(loaded, data, fitted, batch_size)
         return trim(fit_outputs(model, plan, examples) if fit else model, plan)
 
     try:
@@ -102,6 +104,11 @@ def find_plan(
     return Planned(plan, small, loaded.task.metric, *values, speedup, target, result, remarks)
 
 
+def _examples(loaded: Loaded, count: int) -> int:
+    """So many examples of the usual length, in blocks where the task has any."""
+    return max(1, count * USUAL_LENGTH // loaded.max_length) if loaded.task.kind.packs else count
+
+
 def _fastest_within(
     session: Any, made: Callable[[Plan], Any], judge: Evaluation, model: Any, device: str, say: Say
 ) -> tuple[Plan, list[str]]:
@@ -117,7 +124,8 @@ def _fastest_within(
             value = _value(made(plan), judge, device)
         found.append(f"{speedup:g} x {value:.4f}")
         say(f"{speedup:g} x: {judge.metric} on held-out training data is {value:.4f} (dense {mark:.4f})")
-        if not value >= mark - drop or math.isnan(value):
+        lost = value - mark if judge.metric in LOWER_IS_BETTER else mark - value
+        if not lost <= drop:
             break
         best = plan
     words = f"within {drop:g} of the dense model on held-out training data ({', '.join(found)})"
@@ -145,7 +153,11 @@ def _values(
 def _value(model: Any, evaluation: Evaluation, device: str) -> float:
     with tempfile.TemporaryDirectory() as directory:
         arguments = TrainingArguments(
-            directory, per_device_eval_batch_size=BATCH_SIZE, use_cpu=device == "cpu", report_to=[], disable_tqdm=True
+            directory,
+            per_device_eval_batch_size=evaluation.most_rows,
+            use_cpu=device == "cpu",
+            report_to=[],
+            disable_tqdm=True,
         )
         result, _ = evaluation.of_model(model, arguments)
     return float("nan") if result["value"] is None else float(result["value"])

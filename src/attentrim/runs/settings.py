@@ -58,7 +58,9 @@ class TaskSettings:
     text_pair_column: str | None = setting(None, "the column with the second text of a pair", "NAME")
     label_column: str | None = setting(None, "the column with the label", "NAME")
     choice_columns: str | None = setting(None, "the columns with the choices", "A,B,C")
-    max_length: int | None = setting(None, "longest input in tokens; longer ones are cut (default: 128)")
+    max_length: int | None = setting(
+        None, "longest input in tokens; longer ones are cut (default: 128; clm: blocks of 512)"
+    )
     window_stride: int | None = setting(
         None, "read long texts in windows of max_length that overlap by this many tokens; their scores are averaged"
     )
@@ -100,6 +102,15 @@ class RunSettings(TaskSettings):
     distill_temperature: float | None = setting(None, flag_help("distill_temperature"), "X")
     distill_noise: float | None = setting(None, flag_help("distill_noise"), "X")
     label_weight: float | None = setting(None, flag_help("label_weight"), "X")
+    lora_rank: int | None = setting(
+        None, "train LoRA adapters of this rank on the linear layers, merged at the end (needs peft)", "N"
+    )
+    lora_alpha: float | None = setting(
+        None, "scale of what adapters add, over their rank (default: 2 x lora_rank)", "X"
+    )
+    lora_targets: str | None = setting(
+        None, "the linear layers with adapters, such as q_proj,v_proj (default: all in the model's layers)", "A,B"
+    )
     output_dir: str = setting("", "the run: the final checkpoint, its plan, metrics, history and config")
     overwrite_output_dir: bool = setting(
         False, "start anew where there is a run already; without it a run that was stopped goes on"

@@ -1,13 +1,19 @@
-"""Masked language modelling on running text, one line per example."""
+"""Language modelling on plain text: masked, one line per example, and causal, one running text."""
 
 from __future__ import annotations
 
 from .base import TASKS, Hub, Local, Task
 from .examples import Columns
 from .kinds import KINDS
-from .tables import Table, read_plain
+from .tables import Table, read_plain, read_running
 
 COLUMNS = Columns("text")
+FILES = {
+    "train": ("train.txt", "wiki.train.tokens", "wiki.train.raw"),
+    "validation": ("validation.txt", "valid.txt", "wiki.valid.tokens", "wiki.valid.raw"),
+    "test": ("test.txt", "wiki.test.tokens", "wiki.test.raw"),
+}
+HUB = Hub("Salesforce/wikitext", COLUMNS, config="wikitext-2-raw-v1")
 
 
 def _without_blanks(table: Table) -> Table:
@@ -24,16 +30,20 @@ TASKS.register(
         KINDS["mlm"],
         ("perplexity", "accuracy"),
         (),
-        Local(
-            {
-                "train": ("train.txt", "wiki.train.tokens", "wiki.train.raw"),
-                "validation": ("validation.txt", "valid.txt", "wiki.valid.tokens", "wiki.valid.raw"),
-                "test": ("test.txt", "wiki.test.tokens", "wiki.test.raw"),
-            },
-            read_plain,
-            COLUMNS,
-        ),
-        Hub("Salesforce/wikitext", COLUMNS, config="wikitext-2-raw-v1"),
+        Local(FILES, read_plain, COLUMNS),
+        HUB,
         adapt=_without_blanks,
+    ),
+)
+TASKS.register(
+    "clm",
+    Task(
+        "clm",
+        "predict each token from those before it, for decoders (perplexity by token and by word, lower is better)",
+        KINDS["clm"],
+        ("perplexity", "word_perplexity"),
+        (),
+        Local(FILES, read_running, COLUMNS),
+        HUB,
     ),
 )

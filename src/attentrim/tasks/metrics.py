@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import MissingExtraError
 
-LOWER_IS_BETTER = ("perplexity",)
+LOWER_IS_BETTER = ("perplexity", "word_perplexity")
 
 
 def _matthews(truth: Any, guess: Any) -> float:

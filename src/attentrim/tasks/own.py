@@ -12,13 +12,14 @@ from .examples import Columns, as_number, label_name, missing_column
 from .kinds import KINDS
 from .tables import Table
 
-TYPES = ("classification", "pair", "regression", "tokens", "choice", "mlm")
+TYPES = ("classification", "pair", "regression", "tokens", "choice", "mlm", "clm")
 """What --task_type takes; a pair is a classification of two texts."""
 TEXT_NAMES = ("text", "sentence", "sentence1", "premise", "question", "tokens", "words", "review", "content")
 PAIR_NAMES = ("text_pair", "sentence2", "hypothesis", "text2")
 WORD_NAMES, TAG_NAMES = ("tokens", "words"), ("tags", "ner_tags", "pos_tags")
 LABEL_NAMES = ("label", "labels", "class", "target", "score", "ner_tags", "tags", "category")
-NO_PAIRS = ("tokens", "choice", "mlm")
+NO_PAIRS = ("tokens", "choice", "mlm", "clm")
+NO_LABELS = ("mlm", "clm")
 MOST_CLASSES = 50
 """Whole numbers of more values than this are taken for a measure, not for classes."""
 
@@ -45,7 +46,7 @@ def find_columns(table: Table, given: Given) -> Columns:
             raise missing_column(table, name)
     taken = [given.text, given.pair, given.label, *given.choices]
     label = given.label
-    if label is None and given.kind != "mlm":
+    if label is None and given.kind not in NO_LABELS:
         label = _usual(table, LABEL_NAMES, taken)
     pair = given.pair
     if pair is None and given.text is None and given.kind not in NO_PAIRS and not given.choices:
@@ -82,7 +83,7 @@ def infer_kind(table: Table, columns: Columns) -> str:
     if columns.label is None:
         raise TaskError(
             f"{table.origin}: which column is the label? Name it with --label_column; without labels there is "
-            f"--task_type mlm. {_it_has(table)}"
+            f"--task_type {' or '.join(NO_LABELS)}. {_it_has(table)}"
         )
     if columns.text.lower() in WORD_NAMES and columns.label.lower() in TAG_NAMES:
         return "tokens"

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import MissingExtraError, TaskError, unknown_name
 from .base import Hub, Local, Task
 from .examples import Columns
-from .tables import Table, read_file
+from .tables import FORMATS, RUNNING, Table, read_file
 
 SPLITS = ("train", "validation", "test")
 SHARE_OF_VALIDATION = 0.1
@@ -37,6 +37,9 @@ class Source:
     def label_table(self) -> Table:
         """The rows that say which labels there are."""
         return self.table("train")
+
+    def as_running_text(self) -> None:
+        """From now on rows are what one text consists of, rather than examples."""
 
     def table(self, split: str) -> Table:
         raise NotImplementedError
@@ -160,6 +163,11 @@ class OwnFiles(Source):
         self.files, self.columns = files, columns
         self.tables: dict[str, Table] = {}
         """What was read; it is asked for again for labels, columns and rows."""
+        self.formats = FORMATS
+
+    def as_running_text(self) -> None:
+        self.formats = RUNNING
+        self.tables.clear()
 
     def has(self, split: str) -> bool:
         return split in self.files
@@ -176,7 +184,7 @@ class OwnFiles(Source):
     def table(self, split: str) -> Table:
         self.check(split)
         if split not in self.tables:
-            self.tables[split] = read_file(self.files[split])
+            self.tables[split] = read_file(self.files[split], self.formats)
         return self.tables[split]
 
 
@@ -185,9 +193,18 @@ class CutTrain(Source):
 
     def __init__(self, whole: Source) -> None:
         self.whole = whole
+        self.running = False
         self.remark = (
             f"there is no validation data: {SHARE_OF_VALIDATION:.0%} of the training rows, chosen at random with a "
             "fixed seed, serve for it and are not trained on"
+        )
+
+    def as_running_text(self) -> None:
+        self.whole.as_running_text()
+        self.running = True
+        self.remark = (
+            f"there is no validation data: the last {SHARE_OF_VALIDATION:.0%} of the training rows serve for it and "
+            "are not trained on"
         )
 
     def check(self, split: str) -> None:
@@ -199,14 +216,16 @@ class CutTrain(Source):
     def table(self, split: str) -> Table:
         if split not in ("train", "validation"):
             return self.whole.table(split)
-        return cut(self.whole.table("train"), validation=split == "validation")
+        return cut(self.whole.table("train"), split == "validation", at_random=not self.running)
 
 
-def cut(table: Table, validation: bool) -> Table:
+def cut(table: Table, validation: bool, at_random: bool = True) -> Table:
     """One of the two parts of a table; the same rows each time."""
     if not table.rows:
         raise TaskError(table.problems[0] if table.problems else f"{table.origin} holds no examples.")
-    held = set(random.Random(0).sample(range(len(table)), max(1, round(SHARE_OF_VALIDATION * len(table)))))
+    count = max(1, round(SHARE_OF_VALIDATION * len(table)))
+    rows = range(len(table))
+    held = set(random.Random(0).sample(rows, count) if at_random else rows[-count:])
     if len(held) == len(table):
         raise TaskError(f"{table.origin} has too few rows to keep some for validation: give --validation_file.")
     return table.only([index for index in range(len(table)) if (index in held) == validation])

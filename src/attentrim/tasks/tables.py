@@ -157,6 +157,13 @@ def read_plain(path: Path) -> Table:
     return Table(str(path), ("text",), [{"text": line} for _, line in found], [number for number, _ in found])
 
 
+def read_running(path: Path) -> Table:
+    """A text that goes on from line to line: blank lines and line ends are part of it."""
+    lines = [f"{line}\n" for _, line in lines_of(path)]
+    rows = [{"text": line} for line in lines[: None if lines[-1].strip("\n") else -1]]
+    return Table(str(path), ("text",), rows, range(1, len(rows) + 1))
+
+
 def read_columns(path: Path, separator: str | None = None, tag: int = -1) -> Table:
     """One word per line, its tags beside it; a blank line ends a sentence. `tag` counts from 0, or from the end."""
     rows: list[dict[str, Any]] = []
@@ -199,14 +206,18 @@ FORMATS: dict[str, Callable[[Path], Table]] = {
 }
 
 
-def read_file(path: str | Path) -> Table:
+RUNNING = {**FORMATS, ".txt": read_running}
+"""The same, where the rows of a file are one text."""
+
+
+def read_file(path: str | Path, formats: Mapping[str, Callable[[Path], Table]] = FORMATS) -> Table:
     """A file of the user's own, by its ending."""
     path = Path(path)
     if not path.is_file():
         raise TaskError(f"{path} is a directory." if path.is_dir() else f"There is no file {path}.")
     if path.suffix.lower() not in FORMATS:
         raise TaskError(f"{path}: " + unknown_name("kind of file", path.suffix, FORMATS))
-    table = FORMATS[path.suffix.lower()](path)
+    table = formats[path.suffix.lower()](path)
     if not table and not table.problems:
         raise TaskError(f"{path} holds no examples.")
     return table

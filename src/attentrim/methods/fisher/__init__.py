@@ -121,6 +121,10 @@ class Fisher(GateMethod):
         return "" if self.max_drop is None else "max_drop goes back to the weights of the best model"
 
     @property
+    def no_adapters(self) -> str:
+        return "it trims copies of the model while it trains, to see how fast they are"
+
+    @property
     def data(self) -> DataNeeds:
         return DataNeeds(
             calibration=self.calibration_samples, holdout=0.0 if self.max_drop is None else self.holdout_share

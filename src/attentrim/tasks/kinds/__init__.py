@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from .base import SHOWN_EXAMPLES, EncodedDataset, Encoding, Kind
+from .base import SHOWN_EXAMPLES, SHOWN_TOKENS, EncodedDataset, Encoding, Kind
+from .causal import CausalLanguage
 from .choice import Choice
 from .masked import MaskedLanguage
 from .sequences import Classification, Regression
 from .tokens import Tokens
 
-__all__ = ["KINDS", "SHOWN_EXAMPLES", "EncodedDataset", "Encoding", "Kind"]
+__all__ = ["KINDS", "SHOWN_EXAMPLES", "SHOWN_TOKENS", "EncodedDataset", "Encoding", "Kind"]
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (Classification(), Regression(), Tokens(), Choice(), MaskedLanguage())
+    kind.name: kind
+    for kind in (Classification(), Regression(), Tokens(), Choice(), MaskedLanguage(), CausalLanguage())
 }

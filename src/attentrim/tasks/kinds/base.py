@@ -12,6 +12,8 @@ CHUNK = 10_000
 """Examples that are tokenised at a time; more than that show a bar."""
 SHOWN_EXAMPLES = 4
 """Examples that a run keeps the text and the attention of."""
+SHOWN_TOKENS = 64
+"""The same, of a running text: tokens at the start of a block."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class EncodedDataset:
     """Of each row: the tags of all its words, also of those that were cut."""
     texts: list[str] = field(default_factory=list)
     """The first examples, as people wrote them."""
+    words: list[int] | None = None
+    """Of each row of a running text: how many words it predicts, by the spaces between them."""
 
     def __len__(self) -> int:
         return len(self.columns["input_ids"])
@@ -53,6 +57,15 @@ class EncodedDataset:
         rows = range(min(SHOWN_EXAMPLES, len(self)))
         examples = rows if self.groups is None else [self.groups[row] for row in rows]
         return [self.texts[example] for example in examples]
+
+    def only(self, rows: Sequence[int]) -> EncodedDataset:
+        """Some rows of a running text, each an example."""
+        assert self.labels is not None
+        assert self.words is not None
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        texts = [self.texts[row] for row in rows if row < len(self.texts)]
+        labels, words = ([values[row] for row in rows] for values in (self.labels, self.words))
+        return EncodedDataset(columns, labels, 0, len(rows), texts=texts, words=words)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         row = {name: values[index] for name, values in self.columns.items()}
@@ -74,10 +87,21 @@ class Kind:
     """Whether a text that is too long can be read in windows."""
     predicts: bool = True
     """Whether there are answers to write to a file."""
+    packs: bool = False
+    """Whether texts follow one another and are cut into blocks, each an example."""
+    max_length: int = 128
+    """Tokens of an input, unless told otherwise."""
+    most_rows: int = 64
+    """Inputs that are run at a time, unless told otherwise; few where each token has a score for every other token."""
 
     def fits(self, architectures: Sequence[str] | None) -> bool:
         """Whether a model of these classes can do it."""
         return any(name.endswith(self.head) for name in architectures or ())
+
+    def refusal(self, config: Any) -> str:
+        """Why models with such a config cannot do it; empty if they can."""
+        known = type(config) in self.model_class._model_mapping
+        return "" if known else f"transformers has no {config.model_type} model for {self.name}"
 
     @property
     def model_class(self) -> Any:

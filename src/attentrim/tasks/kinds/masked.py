@@ -28,6 +28,13 @@ class MaskedLanguage(Kind):
         """An encoder-decoder that fills masks, such as BART, has another name."""
         return any(name.endswith((self.head, "ForConditionalGeneration")) for name in architectures or ())
 
+    def refusal(self, config: Any) -> str:
+        import transformers
+
+        found = super().refusal(config)
+        causal = found and type(config) in transformers.AutoModelForCausalLM._model_mapping
+        return f"{found}: it is a decoder, for which there is --task clm" if causal else found
+
     def model_settings(self, labels: Sequence[str]) -> dict[str, Any]:
         return {}
 
