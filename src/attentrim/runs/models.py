@@ -13,6 +13,8 @@ from transformers.utils import CONFIG_NAME, logging
 
 from ..errors import AttentrimError
 from ..guarded import read_json
+from ..sentences import encoder_class
+from ..sentences.reading import MODULES
 
 STOCK_CODE = {"trust_remote_code": False}
 """Code that comes with a model is never run, and transformers does not ask whether it may be."""
@@ -21,7 +23,10 @@ STOCK_CODE = {"trust_remote_code": False}
 def load_model(name: str) -> Any:
     """The model in a directory, or under a hub name, as the class that it was saved as."""
     with explain(f"Cannot load the model {name!r}"):
-        return _saved_as(_config(name)).from_pretrained(name, **STOCK_CODE).eval()
+        config = _config(name)
+        # what sentence-transformers loads is the bare model, whatever class it was once saved as
+        kind = encoder_class(config) if (Path(name) / MODULES).is_file() else _saved_as(config)
+        return kind.from_pretrained(name, **STOCK_CODE).eval()
 
 
 def load_config(name: str) -> Any:

@@ -202,4 +202,5 @@ PARSERS: dict[str, Callable[[Any, Mapping[str, int], int], Label]] = {
     "tokens": _tags,
     "choice": _choice,
     "mlm": lambda value, index_of, choices: None,
+    "embedding": _number,
 }

@@ -10,7 +10,7 @@ from .tables import Table, read_plain
 COLUMNS = Columns("text")
 
 
-def _without_blanks(table: Table) -> Table:
+def without_blanks(table: Table) -> Table:
     """Blank lines separate paragraphs; they are no examples."""
     kept = [index for index, row in enumerate(table.rows) if str(row.get("text") or "").strip()]
     return table.only(kept)
@@ -34,6 +34,6 @@ TASKS.register(
             COLUMNS,
         ),
         Hub("Salesforce/wikitext", COLUMNS, config="wikitext-2-raw-v1"),
-        adapt=_without_blanks,
+        adapt=without_blanks,
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .base import SHOWN_EXAMPLES, EncodedDataset, Encoding, Kind
 from .choice import Choice
+from .embedding import Embedding
 from .masked import MaskedLanguage
 from .sequences import Classification, Regression
 from .tokens import Tokens
@@ -11,5 +12,5 @@ from .tokens import Tokens
 __all__ = ["KINDS", "SHOWN_EXAMPLES", "EncodedDataset", "Encoding", "Kind"]
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (Classification(), Regression(), Tokens(), Choice(), MaskedLanguage())
+    kind.name: kind for kind in (Classification(), Regression(), Tokens(), Choice(), MaskedLanguage(), Embedding())
 }
