@@ -30,8 +30,8 @@ from .modes import evaluating
 from .plan import Plan
 from .resuming import STATE, check_same_run, check_whole, fingerprint, last_complete, write_fingerprint
 from .schedules import restarted
-from .sharding import is_finite
 from .sentences import Answered, embeddings_of, embeds
+from .sharding import is_finite
 from .sites import unwrap
 
 _SPEEDS = ("_runtime", "_per_second", "_preparation_time")

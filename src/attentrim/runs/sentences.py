@@ -1,4 +1,4 @@
-"""Models that embed sentences, as runs need them: made from a directory, with a teacher, and told what is to be kept."""
+"""Models that embed sentences, as runs need them: made from a directory, and with what is to be kept."""
 
 from __future__ import annotations
 

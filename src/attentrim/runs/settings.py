@@ -92,8 +92,8 @@ class RunSettings(TaskSettings):
     speed_elsewhere: bool = setting(False, speed_help("speed_elsewhere"))
     teacher: str | None = setting(
         None,
-        "the dense model to distil from, trained (default: what the method's dense steps leave; for embedding: the model "
-        "as it starts)",
+        "the dense model to distil from, trained (default: what the method's dense steps leave; for embedding the "
+        "model as it starts)",
     )
     distill_logits: float | None = setting(None, flag_help("distill_logits"), "X")
     distill_hidden: float | None = setting(None, flag_help("distill_hidden"), "X")

@@ -77,9 +77,9 @@ def check_embeds(model: Any, name: str, told: bool) -> None:
         )
     if not told and all(site.causal for site in find_sites(model)):
         raise UnsupportedModelError(
-            f"{name} is a decoder ({kind}): its tokens see only those before them, and nothing says how they become one "
-            "embedding. Give a sentence-transformers directory whose modules.json does (pooling: lasttoken, say), or "
-            "use --task clm."
+            f"{name} is a decoder ({kind}): its tokens see only those before them, and nothing says how they "
+            "become one embedding. Give a sentence-transformers directory whose modules.json does (pooling: "
+            "lasttoken, say)."
         )
 
 

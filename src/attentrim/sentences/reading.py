@@ -54,8 +54,8 @@ def find_modules(name: str) -> SentenceModules | None:
     kinds = [_kind(entry["type"], name) for entry in listed]
     if kinds[:2] != ["Transformer", "Pooling"] or "Transformer" in kinds[1:] or "Pooling" in kinds[2:]:
         raise UnsupportedModelError(
-            f"{name}: its modules are {', '.join(kinds) or 'none'}; attentrim knows Transformer, Pooling, and then any "
-            "of Dense and Normalize."
+            f"{name}: its modules are {', '.join(kinds) or 'none'}; attentrim knows Transformer, Pooling, and then "
+            "any of Dense and Normalize."
         )
     if listed[0]["path"]:
         raise UnsupportedModelError(

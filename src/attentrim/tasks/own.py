@@ -66,7 +66,7 @@ def find_columns(table: Table, given: Given) -> Columns:
 
 
 def columns_of_texts(table: Table, given: Given, paired: bool) -> Columns:
-    """Of texts to embed: scored pairs, if they are asked for and the table has them (`paired`: it must); else texts."""
+    """Of texts to embed: scored pairs, if they are asked for and the table has them (`paired`: must), else texts."""
     if bool(given.pair) != bool(given.label):
         raise TaskError(
             "Scored pairs need --text_column, --text_pair_column and --label_column; texts need one column."
