@@ -33,6 +33,7 @@ class EmbeddingOutput(ModelOutput):
     """Where there are labels: other embeddings of the same texts."""
     sentence_embedding: Tensor | None = None
     """[batch, width]"""
+    last_hidden_state: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
 
@@ -69,7 +70,7 @@ def check_embeds(model: Any, name: str, told: bool) -> None:
     """Raise for a model that cannot embed texts, or that nobody said how to (`told`: it has modules)."""
     kind = model.config.model_type
     accepted = inspect.signature(type(model).forward).parameters
-    if model.config.is_encoder_decoder:
+    if model.config.is_encoder_decoder and kind not in ENCODERS:
         raise UnsupportedModelError(f"{name} is an encoder-decoder ({kind}): attentrim embeds texts with encoders.")
     if "input_ids" not in accepted or {"pixel_values", "input_values", "input_features"} & accepted.keys():
         raise UnsupportedModelError(
@@ -119,7 +120,7 @@ def _forward(stock: type) -> Any:
         if labels is not None:
             weights = OF_EMBEDDINGS
             loss = between_embeddings(embedding, labels, weights.embedding, weights.similarity)
-        found = EmbeddingOutput(loss, embedding, output.get("hidden_states"), output.get("attentions"))
+        found = EmbeddingOutput(loss, embedding, tokens, output.get("hidden_states"), output.get("attentions"))
         return found.to_tuple() if as_tuple else found
 
     labels = inspect.Parameter("labels", inspect.Parameter.KEYWORD_ONLY, default=None)

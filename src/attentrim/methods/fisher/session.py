@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ...errors import MethodError, unknown_name
 from ...plan import Plan
-from ...sentences import embeds
 from ...speed.layers import layer_kind
 from ...speed.target import Target
 from ...structures import STRUCTURES
@@ -117,9 +116,6 @@ class FisherSession(GateSession):
         if self.is_dense:
             return
         self.kept.mark_dense()
-        if self.steps_done == self.dense_until and self.calibration is not None and embeds(self.model):
-            self.calibrate()  # a model that is its own teacher has no gradient before something is removed
-            self.scores, self.switch_scores = average(self.scores), average(self.switch_scores)
         stage = self.stage
         while self.left_stage < stage - 1:
             self.leave(self.left_stage + 1)
