@@ -35,7 +35,7 @@ def by_hand(mine, theirs, neighbours=10):
     kept = 0
     for i in range(count):
         others = [j for j in range(count) if j != i]
-        ranked = [sorted(others, key=lambda j: -cosine(part[i], part[j]))[:neighbours] for part in (mine, theirs)]  # noqa: B023
+        ranked = [sorted(others, key=lambda j: -cosine(part[i], part[j]))[:neighbours] for part in (mine, theirs)]
         kept += len({*ranked[0]} & {*ranked[1]})
     return {
         "similarity_spearman": spearman,

@@ -14,7 +14,28 @@ from safetensors.torch import save_file
 
 from attentrim.sentences import embedding_model, find_modules
 
-WORDS = "the a small large dog cat house tree runs sleeps sees stands old red near under and not very here".split()
+WORDS = [
+    "the",
+    "a",
+    "small",
+    "large",
+    "dog",
+    "cat",
+    "house",
+    "tree",
+    "runs",
+    "sleeps",
+    "sees",
+    "stands",
+    "old",
+    "red",
+    "near",
+    "under",
+    "and",
+    "not",
+    "very",
+    "here",
+]
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 TEXTS = ["the small dog runs", "A cat", "the old house stands near the red tree and the large cat sleeps here", "dog"]
 FOLDERS = {"Transformer": "", "Pooling": "1_Pooling", "Dense": "2_Dense", "Normalize": "3_Normalize", "LSTM": "4_LSTM"}
