@@ -47,7 +47,9 @@ def chosen(loaded: Loaded, sort: str, order: str, most: int, samples: int) -> tu
 
 def plan_of(model: Any, sort: str, places: list[int]) -> Plan:
     """All units of these blocks."""
-    whole = {"layers": places} if sort == "layers" else {BLOCKS[sort]: {place: _units(model, sort) for place in places}}
+    whole = (
+        {"layers": places} if sort == "layers" else {BLOCKS[sort]: {place: _units(model, sort) for place in places}}
+    )
     return Plan.of(model, **whole)
 
 

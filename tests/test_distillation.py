@@ -322,8 +322,8 @@ def test_what_is_missing_for_distillation_is_said(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({}, "set logits or hidden"),
-        ({"label_weight": 0.0}, "set logits or hidden"),
+        ({}, "set logits, hidden"),
+        ({"label_weight": 0.0}, "set logits, hidden"),
         ({"logits": -1.0}, r"'logits' parameter of Distillation must be 0 or more. Got -1 instead"),
         ({"logits": 1.0, "noise": 15}, r"'noise' parameter of Distillation must be in \[0, 1\). Got 15.*mean 0.15"),
         ({"logits": 1.0, "temperature": 0.0}, "above 0"),

@@ -73,6 +73,12 @@ def stand_ins(page, tmp_path, monkeypatch):
     Path("similar.csv").write_text("sentence1,sentence2,score\n" + "".join(f"a {n},b,{n / 8}\n" for n in numbers))
     Path("entities.conll").write_text("".join(f"Ada B-PER\nruns O\n{n} O\n\n" for n in numbers))
     Path("choices.csv").write_text("start,a,b,c,label\n" + "".join(f"s {n},x,y,z,{n % 3}\n" for n in numbers))
+    embedder = Path("sentence-transformers/all-MiniLM-L6-v2")
+    model.bert.save_pretrained(embedder)
+    tokenizer.save_pretrained(embedder)
+    for name in ("texts.txt", "new-texts.txt"):
+        Path(name).write_text("".join(f"A dog sees {n} cats.\n" for n in numbers))
+    Path("pairs.csv").write_text("a,b,score\n" + "".join(f"a {n},b,{n / 8}\n" for n in numbers))
     Path("text").mkdir()
     for name in ("sentences.txt", "text/train.txt", "text/validation.txt"):
         Path(name).write_text("".join(f"A dog sees {n} cats.\n" for n in numbers))

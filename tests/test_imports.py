@@ -30,6 +30,7 @@ LAYERS = (
     "bench",
     "speed",
     "distillation noise calibration schedules",
+    "sentences",
     "methods resuming counters engines",
     "trainer",
     "runs.reader runs.headline",

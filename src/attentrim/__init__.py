@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .overview import summary as summary
     from .plan import Plan as Plan
     from .runs.recorder import RunRecorder as RunRecorder
+    from .sentences.model import embedding_model as embedding_model
     from .sites import find_sites as find_sites
     from .surgery import portable as portable
     from .surgery import trim as trim
@@ -50,6 +51,7 @@ _HOMES = {
     "Trainer": "trainer",
     "Distillation": "distillation",
     "plan_cost": "cost",
+    "embedding_model": "sentences.model",
     "fit_outputs": "fitting",
     "distillation_loss": "distillation.loss",
     "find_sites": "sites",

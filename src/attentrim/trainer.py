@@ -31,6 +31,7 @@ from .modes import evaluating
 from .plan import Plan
 from .resuming import STATE, check_same_run, check_whole, fingerprint, last_complete, write_fingerprint
 from .schedules import restarted
+from .sentences import Answered, embeddings_of, embeds
 from .sharding import is_finite
 from .sites import unwrap
 
@@ -68,7 +69,9 @@ class Trainer(OrderedTrainer):
             raise MethodError(f"method must be a method such as AutoAttention(), or its name. Got {method!r} instead.")
         if distillation is not None and not isinstance(distillation, Distillation):
             raise MethodError(f"distillation must be like Distillation(logits=1.0). Got {distillation!r} instead.")
-        self.distillation = distillation_for(self.method, distillation)
+        self.embeds = embeds(args[0] if args else kwargs.get("model"))
+        """Whether the model embeds sentences: it needs no labels, and learns from a teacher's embeddings."""
+        self.distillation = distillation_for(self.method, distillation, self.embeds)
         self.teacher: Any = None
         self.session: Session | None = None
         self._holdout: Any = None
@@ -114,7 +117,9 @@ class Trainer(OrderedTrainer):
 
     @property
     def _starts_as_teacher(self) -> bool:
-        """Whether the method distils by itself, from the model that it starts from."""
+        """Whether it distils without being told from whom: from the model that it starts from."""
+        if self.embeds:
+            return True
         method = self.method
         own = method is not None and method.default_distillation is not None and not method.dense
         return own and not hasattr(self.model, "peft_config")
@@ -179,7 +184,11 @@ class Trainer(OrderedTrainer):
         if self.distillation is None or self.teacher is None or not model.training:
             return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
         wanted = {**inputs, **self.distillation.outputs_needed}
-        label_loss, outputs = super().compute_loss(model, wanted, True, num_items_in_batch)
+        label_loss: Tensor | None
+        if self.embeds and "labels" not in inputs:
+            label_loss, outputs = None, model(**wanted)
+        else:
+            label_loss, outputs = super().compute_loss(model, wanted, True, num_items_in_batch)
         # the Trainer divides a loss by the number of accumulated batches unless it is normalised already
         normalised = (self.model_accepts_loss_kwargs and num_items_in_batch is not None) or self.compute_loss_func
         loss = loss_with_teacher(
@@ -359,6 +368,14 @@ class Trainer(OrderedTrainer):
         if share and self.train_dataset is not None:
             classes = getattr(self.model.config, "num_labels", 0)
             self.train_dataset, self._holdout = hold_out(self.train_dataset, share, self.args.seed, classes)
+            if self.embeds and "labels" not in self._holdout[0]:
+                self._holdout = self._answered(self._holdout)
+
+    def _answered(self, data: Any) -> Answered:
+        """With the teacher's embeddings as labels."""
+        collate = self._get_collator_with_removed_columns(self.data_collator)
+        shows = not self.args.disable_tqdm
+        return Answered(data, embeddings_of(self.teacher, data, collate, self.args.eval_batch_size, progress=shows))
 
     def _holdout_metric(self) -> float:
         """The metric that chooses models, on the held-out part; higher is better."""

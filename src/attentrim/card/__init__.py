@@ -10,6 +10,8 @@ from typing import Any
 
 from ..errors import AttentrimError, WriteError
 from ..runs.reader import CARD, Recorded
+from ..sentences import embeds
+from ..sentences.reading import MODULES
 from .names import known_as
 from .page import Page
 
@@ -27,6 +29,8 @@ PIPELINES = {
     "MaskedLM": "fill-mask",
     "CausalLM": "text-generation",
 }
+EMBEDDING_TAGS = ("sentence-transformers", "feature-extraction", "sentence-similarity")
+"""The library, and what its models do; the last is the pipeline."""
 MEASURED = "(measured by attentrim)"
 """By this, in the names of metrics, we know results in a header for ours."""
 
@@ -58,9 +62,9 @@ def write_card(
         sections = dict.fromkeys(SECTIONS)
         sections["title"] = None if page.has_title() else f"# {say.title(run, base)}"
         sections["about"] = say.about(run, base, plan, model, tokens)
-        sections["loading"] = say.loading(model)
+        sections["loading"] = say.loading(model, embeds(model) or (directory / MODULES).is_file())
         sections["heads"] = say.layers(plan)
-        _describe(page, model)
+        _describe(page, model, directory)
     if run.metrics:
         sections["headline"] = say.headline(run)
         sections["results"] = say.results(run)
@@ -116,14 +120,25 @@ def _base_card(base: str | None) -> Mapping[str, Any]:
     return {}
 
 
-def _describe(page: Page, model: Any) -> None:
+def _describe(page: Page, model: Any, directory: Path) -> None:
     tags = page.fields.get("tags") or []
     tags = tags if isinstance(tags, list) else [tags]
     page.set("tags", tags if TAG in tags else [*tags, TAG])
+    if embeds(model) or (directory / MODULES).is_file():
+        _describe_embeddings(page)
+        return
     page.fill("library_name", "transformers")
     kind = next((kind for suffix, kind in PIPELINES.items() if type(model).__name__.endswith(suffix)), None)
     if kind and page.fields.get("pipeline_tag") in (None, *PIPELINES.values()):
         page.set("pipeline_tag", kind)
+
+
+def _describe_embeddings(page: Page) -> None:
+    """As sentence-transformers' own cards do."""
+    tags: Any = page.fields["tags"]
+    page.set("tags", [*tags, *(tag for tag in EMBEDDING_TAGS if tag not in tags)])
+    page.set("library_name", EMBEDDING_TAGS[0])
+    page.set("pipeline_tag", EMBEDDING_TAGS[-1])
 
 
 def _index(page: Page, run: Recorded) -> None:

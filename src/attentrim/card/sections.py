@@ -77,11 +77,20 @@ def layer_times(run: Recorded) -> str | None:
     )
 
 
-def loading(model: Any) -> str:
+def loading(model: Any, embeds: bool) -> str:
     from ..checkpoint.stored import stored_plan
 
     name = type(model).__name__
     needs = "import attentrim\n" if stored_plan(model) is not None else ""
+    if embeds:
+        return f"""## Loading
+
+```python
+{needs}from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("...")
+embeddings = model.encode(["The keys to the cabinet are here."])
+```"""
     return f"""## Loading
 
 ```python

@@ -21,6 +21,9 @@ EXAMPLES = """  attentrim evaluate --model run --task cola --data_dir glue/CoLA
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     parser.add_argument("--split", default="validation", help="train, validation or test (default: validation)")
+    parser.add_argument(
+        "--teacher", help="the model whose embeddings are to be kept (default: what the run was trained from)"
+    )
     parser.add_argument("--plan", help="evaluate a full-shape model as if this plan had been applied")
     parser.add_argument("--predictions", metavar="FILE", help="write the answers here: GLUE's format for its tasks")
     parser.add_argument("--per_device_eval_batch_size", type=positive, help="(default: 64; clm: 8)")
@@ -38,6 +41,10 @@ def run(args: argparse.Namespace, output: Output) -> None:
     loaded = load_for_task(task_settings(args), [args.split], output.say, fresh_head=False)
     if args.predictions and not loaded.task.kind.predicts:
         raise TaskError(f"There are no predictions of {loaded.task.name} to write: leave --predictions out.")
+    if args.teacher and not loaded.task.kind.embeds:
+        raise TaskError(f"--teacher is for embeddings; {loaded.task.name} is measured by its labels: leave it out.")
+    if loaded.task.kind.embeds:
+        _load_teacher(args, loaded, output)
     labelled = not args.predictions and not args.split.startswith("test")
     data = loaded.data(args.split, args.max_eval_samples, labelled)
     evaluation = loaded.evaluation(data, args.max_eval_samples, more_sets=args.split == "validation")
@@ -53,6 +60,22 @@ def run(args: argparse.Namespace, output: Output) -> None:
         title = f"{args.model} on {result['task']}, {result['examples']} examples"
         output.table(title, ("metric", "value"), metric_rows(result))
     output.result({**result, "model": args.model})
+
+
+def _load_teacher(args: argparse.Namespace, loaded: Any, output: Output) -> None:
+    """The model whose embeddings are the measure; none where nothing says which one that is."""
+    import torch
+
+    from ..runs.pretrained import load_teacher, load_tokenizer
+    from ..runs.sentences import check_teacher, trained_from
+
+    name = args.teacher or trained_from(args.model)
+    if name is None:
+        return
+    loaded.teacher = load_teacher(name, loaded.task)
+    check_teacher(loaded.teacher, loaded.model, name, (load_tokenizer(name), loaded.tokenizer))
+    loaded.device = "cuda" if torch.cuda.is_available() and not args.use_cpu else "cpu"
+    output.say(f"compared with the embeddings of {name}")
 
 
 def _check(args: argparse.Namespace) -> None:

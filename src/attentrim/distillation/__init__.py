@@ -9,18 +9,22 @@ from typing import Any
 from ..errors import MethodError
 from ..options import NOT_NEGATIVE, POSITIVE, SHARE, check_options, option
 
-__all__ = ["FLAGS", "IGNORED", "Distillation", "flag_help"]
+__all__ = ["FLAGS", "IGNORED", "OF_EMBEDDINGS", "Distillation", "flag_help"]
 
 IGNORED = -100
 """The label of positions that have none."""
 FLAGS = {
     "distill_logits": "logits",
     "distill_hidden": "hidden",
+    "distill_embedding": "embedding",
+    "distill_similarity": "similarity",
     "distill_temperature": "temperature",
     "distill_noise": "noise",
     "label_weight": "label_weight",
 }
 """The settings by their names on the command line and in YAML, where nothing else says what they belong to."""
+DISTANCES = ("distill_logits", "distill_hidden", "distill_embedding", "distill_similarity")
+"""Those of them of which one is needed at least."""
 
 
 @dataclass(kw_only=True)
@@ -32,6 +36,14 @@ class Distillation:
 
     logits: float = option(0.0, "weight of the distance to the teacher's logits in the loss", NOT_NEGATIVE)
     hidden: float = option(0.0, "weight of the distance to the teacher's hidden states in the loss", NOT_NEGATIVE)
+    embedding: float = option(
+        0.0,
+        "weight of the distance to the teacher's sentence embeddings (1 less the cosine) in the loss",
+        NOT_NEGATIVE,
+    )
+    similarity: float = option(
+        0.0, "weight of the squared error of the similarities between the texts of a batch in the loss", NOT_NEGATIVE
+    )
     temperature: float = option(2.0, "temperature of the logits when distilling", POSITIVE)
     noise: float = option(
         0.0, "distil on a corrupted copy of each batch, in which this share of the words are other ones", SHARE
@@ -42,14 +54,17 @@ class Distillation:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if not self.logits and not self.hidden:
-            raise MethodError("Distillation learns from the teacher's logits or hidden states: set logits or hidden.")
+        if not (self.logits or self.hidden or self.embedding or self.similarity):
+            raise MethodError(
+                "Distillation learns from the teacher's logits, hidden states or sentence embeddings: set logits, "
+                "hidden, embedding or similarity."
+            )
 
     @classmethod
     def from_flags(cls, values: Mapping[str, Any]) -> Distillation | None:
         """From a mapping with the names in `FLAGS`, None where one was not given; None if it asks for nothing."""
         given = {name: values[name] for name in FLAGS if values.get(name) is not None}
-        if given.get("distill_logits") or given.get("distill_hidden"):
+        if any(given.get(name) for name in DISTANCES):
             return cls(**{FLAGS[name]: value for name, value in given.items()})
         for name, default in (("distill_noise", 0.0), ("label_weight", 1.0)):
             if given.get(name, default) != default:
@@ -72,7 +87,12 @@ class Distillation:
         Args:
             dense_first: Whether the teacher is what dense steps leave, which learn from the labels.
         """
-        return self.label_weight > 0 or self.logits > 0 or dense_first
+        of_answers = self.logits or self.embedding or self.similarity
+        return self.label_weight > 0 or of_answers > 0 or dense_first
+
+
+OF_EMBEDDINGS = Distillation(embedding=10.0, similarity=10.0, hidden=1.0)
+"""What a model that embeds sentences learns from, unless told otherwise."""
 
 
 def flag_help(flag: str) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ..errors import MethodError
 from ..noise import corrupted
 from . import IGNORED, Distillation
+from .embeddings import between_embeddings
 
 LEAST = 1e-6
 """Of a teacher's squares, so that nothing is divided by zero."""
@@ -20,7 +21,7 @@ MANY, AT_A_TIME = 2**24, 2**22
 
 def loss_with_teacher(
     distillation: Distillation,
-    label_loss: Tensor,
+    label_loss: Tensor | None,
     output: Any,
     *,
     model: nn.Module,
@@ -33,7 +34,7 @@ def loss_with_teacher(
     """The labels' loss times its weight, plus the distance to the teacher.
 
     Args:
-        label_loss: Of the labels, on the batch as it is.
+        label_loss: Of the labels, on the batch as it is; None without labels.
         output: What the model gave for the batch, with `outputs_needed`.
         special_ids: Tokens that stay where inputs are corrupted.
         batches: How many batches of a step the label loss is a share of; the distance is divided by it.
@@ -52,10 +53,13 @@ def loss_with_teacher(
         inputs,
         logits=distillation.logits,
         hidden=distillation.hidden,
+        embedding=distillation.embedding,
+        similarity=distillation.similarity,
         temperature=distillation.temperature,
         removed_layers=removed_layers,
     )
-    return distillation.label_weight * label_loss + (distance if batches == 1 else distance / batches)
+    distance = distance if batches == 1 else distance / batches
+    return distance if label_loss is None else distillation.label_weight * label_loss + distance
 
 
 def distillation_loss(
@@ -65,6 +69,8 @@ def distillation_loss(
     *,
     logits: float = 1.0,
     hidden: float = 0.0,
+    embedding: float = 0.0,
+    similarity: float = 0.0,
     temperature: float = 2.0,
     removed_layers: Collection[int] = (),
 ) -> Tensor:
@@ -73,27 +79,31 @@ def distillation_loss(
     Logits: KL divergence at a temperature (times its square), or squared error where there is one output; at positions
     with a label where every token has one. Hidden states: squared error as a share of the teacher's own squares, over
     valid tokens, the mean over layers; so 1 is as far as from nothing, whatever the scale of a model's states.
+    Embedding and similarity: of sentence embeddings and of the cosines between them (`between_embeddings`).
 
     Args:
         removed_layers: Layers that the student skips, numbered as in plans (an encoder's before a decoder's). Its
             states before and after such a layer are the same and cannot match the teacher's at both places: only the
             state behind a run of skipped layers is compared, so that the layer before the run learns their work too.
     """
-    loss: Tensor | None = None
+    parts: list[Tensor] = []
     if logits:
         names = [name for name in student if "logits" in name]
         if not names or any(name not in teacher or teacher[name].shape != student[name].shape for name in names):
             raise MethodError("Distillation of logits needs a model and a teacher whose logits have the same shape.")
-        parts = [_between_logits(student[name], teacher[name], batch, temperature) for name in names]
-        loss = logits * torch.stack(parts).mean()
+        by_name = [_between_logits(student[name], teacher[name], batch, temperature) for name in names]
+        parts.append(logits * torch.stack(by_name).mean())
+    if embedding or similarity:
+        own, goal = (output.get("sentence_embedding") for output in (student, teacher))
+        if own is None or goal is None:
+            raise MethodError("Distillation of embeddings needs a model and a teacher that embed sentences.")
+        parts.append(between_embeddings(own, goal, embedding, similarity))
     if hidden:
         mine, theirs = (_states(output, removed_layers) for output in (student, teacher))
         if not mine or [state.shape for state in mine] != [state.shape for state in theirs]:
             raise MethodError("Distillation of hidden states needs a teacher with as many layers, as wide.")
-        between = hidden * _between_states(mine, theirs, batch)
-        loss = between if loss is None else loss + between
-    assert loss is not None
-    return loss
+        parts.append(hidden * _between_states(mine, theirs, batch))
+    return torch.stack(parts).sum()
 
 
 def _between_logits(student: Tensor, teacher: Tensor, batch: Mapping[str, Any], temperature: float) -> Tensor:

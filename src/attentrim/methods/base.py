@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..distillation import FLAGS, Distillation
+from ..distillation import FLAGS, OF_EMBEDDINGS, Distillation
 from ..errors import MethodError
 from ..options import (
     NOT_NEGATIVE,
@@ -115,7 +115,7 @@ class Method:
 
     @property
     def _old_settings(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in FLAGS}
+        return {name: getattr(self, name, None) for name in FLAGS}
 
     @property
     def training_defaults(self) -> dict[str, Any]:
@@ -238,11 +238,19 @@ def _moved(entry: Field[Any]) -> str:
     )
 
 
-def distillation_for(method: Method | None, distillation: Distillation | None) -> Distillation | None:
-    """The distillation of a run: what it was given, or else what the method's settings ask for."""
+def distillation_for(
+    method: Method | None, distillation: Distillation | None, embeds: bool = False
+) -> Distillation | None:
+    """The distillation of a run: what it was given, or else what the method's settings ask for.
+
+    Args:
+        embeds: Whether the model embeds sentences: it learns from embeddings then, with any method.
+    """
     old = method.distillation if method is not None else None
     if old is not None and distillation is not None and old != distillation:
         raise MethodError("Distillation is set twice: leave distill_logits and its like out of the method's settings.")
+    if embeds:
+        return distillation or old or OF_EMBEDDINGS
     return distillation or old or (method.default_distillation if method is not None else None)
 
 

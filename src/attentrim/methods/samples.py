@@ -22,4 +22,4 @@ def rows_in(batch: Mapping[str, Any]) -> int:
 
 def by_sample(gradients: Tensor, samples: int) -> Tensor:
     """[rows, gates] of a loss that is a mean over the batch to [samples, gates]; a sample's rows count together."""
-    return gradients.float().view(samples, -1, gradients.shape[-1]).sum(1) * samples
+    return gradients.float().view(samples, len(gradients) // samples, gradients.shape[-1]).sum(1) * samples

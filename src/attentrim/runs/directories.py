@@ -13,6 +13,7 @@ from typing import Any
 from ..errors import AttentrimError
 from ..gguf import where_to_load
 from ..guarded import belongs
+from ..sentences.reading import module_folders
 from .remarks import Say, ignore
 
 COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")
@@ -90,10 +91,12 @@ def copy_companions(
     if not source.is_dir():
         return _save_processor(model, stage, say)
     copied = []
-    for pattern in COMPANIONS:
+    for pattern in (*COMPANIONS, *(f"{folder}/*" for folder in module_folders(source))):
         for path in sorted(source.glob(pattern)):
             relative = path.relative_to(source)
             if (output_dir or stage).resolve() in path.resolve().parents:
+                continue
+            if str(relative) in copied or not path.is_file():
                 continue
             if str(relative) in (*WRITTEN_ANEW, *OF_A_RUN) or path.name.endswith(".index.json"):
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import Trainer, TrainingArguments
+from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from ..control import Control
 from ..engines import given_once
@@ -46,6 +46,8 @@ class Evaluation:
     """Inputs to run at a time, where nobody says otherwise."""
     more_sets: Mapping[str, Callable[[], Evaluation]] = field(default_factory=dict)
     """Other sets that are reported on too, by name, and how to get them."""
+    judge: Callable[[Any], dict[str, float]] | None = None
+    """The same as `compute_metrics`, of data without labels that can be judged all the same."""
 
     def of_trainer(self, trainer: Trainer) -> float:
         """The metric of the model of a Trainer as it is, its method's masks included."""
@@ -82,7 +84,10 @@ class Evaluation:
             preprocess_logits_for_metrics=self.reduce_outputs,
         )
         found = trainer.predict(self.data, metric_key_prefix=PREFIX)
-        metrics = self._metrics(found.metrics or {})
+        if found.label_ids is None and self.judge is not None:
+            metrics = self.judge(EvalPrediction(found.predictions, None))  # type: ignore[arg-type]
+        else:
+            metrics = self._metrics(found.metrics or {})
         result = {
             "task": self.task,
             "metric": self.metric,

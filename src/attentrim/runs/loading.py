@@ -11,9 +11,11 @@ from typing import Any
 
 from ..cost import most_tokens
 from ..errors import AttentrimError, TaskError
+from ..sentences import embeds
 from ..tasks import Task
 from ..tasks.examples import Columns, Example, read_examples
 from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset, Encoding
+from ..tasks.own import Given, columns_of_texts
 from ..tasks.sources import Source
 from ..tasks.tables import Table
 from .evaluation import Evaluation
@@ -23,8 +25,9 @@ from .models import load_config, silence_libraries
 from .pretrained import dropout_settings, load_with_tokenizer
 from .reader import CONFIG
 from .remarks import Say
+from .sentences import answer, prepared, usual_length
 from .settings import TaskSettings
-from .sources import find_source, task_of_own_data
+from .sources import find_source, given_columns, task_of_own_data
 
 SHORTEST = 8
 """Tokens of an input, at least: fewer make no sense."""
@@ -45,6 +48,12 @@ class Loaded:
     fresh_head: bool
     """Whether the task head was made anew: the model has not been trained for the task."""
     say: Say
+    given: Given | None = None
+    """Which columns hold texts to embed: tables of one task may differ in them."""
+    teacher: Any = None
+    """The model whose sentence embeddings are to be kept, where that is the task."""
+    device: Any = "cpu"
+    """Where the teacher runs."""
 
     def data(self, split: str, limit: int | None = None, labelled: bool = True) -> EncodedDataset:
         """An encoded split; what was cut or left out is said."""
@@ -71,7 +80,8 @@ class Loaded:
         return found
 
     def _encoded(self, examples: list[Example], split: str) -> EncodedDataset:
-        encoding = Encoding(self.tokenizer, self.max_length, self.stride, fixed=split != "train")
+        prepare = self.model.sentence_modules.prepared if embeds(self.model) else str
+        encoding = Encoding(self.tokenizer, self.max_length, self.stride, split != "train", prepare)
         data = self.task.kind.encode(examples, encoding)
         data.texts = data.texts or [example.written for example in examples[:SHOWN_EXAMPLES]]
         if data.truncated:
@@ -80,6 +90,8 @@ class Loaded:
                 f"{data.truncated} of {data.examples} {split} examples are longer than {self.max_length} tokens: "
                 f"cut{advice}"
             )
+        if data.blank:
+            self.say(f"{data.blank} {split} examples have no text: left out")
         if data.groups is not None:
             self.say(f"{data.examples} {split} examples are read in {len(data)} windows")
         return data
@@ -87,9 +99,12 @@ class Loaded:
     def examples(self, split: str, limit: int | None = None, labelled: bool = True) -> list[Example]:
         _check_limit(limit, split)
         left_out: list[str] = []
+        table = self.table(split)
+        if table.blank and embeds(self.model):
+            self.say(f"{table.origin}: {table.blank} blank lines are left out")
         found = read_examples(
-            self.table(split),
-            self.columns,
+            table,
+            self.columns if self.given is None else columns_of_texts(table, self.given, split != "train"),
             self.task.kind.name,
             self.task.named_labels,
             labelled,
@@ -109,6 +124,8 @@ class Loaded:
             return self.evaluation(self.data(split, limit), more_sets=False)
 
         task = self.task
+        if embeds(self.model):
+            answer(self, data)
         return Evaluation(
             task=task.name,
             metric=task.metric,
@@ -120,6 +137,7 @@ class Loaded:
             names=task.metrics,
             most_rows=task.kind.most_rows,
             more_sets={name: partial(another, split) for name, split in task.more_sets.items() if more_sets},
+            judge=task.scorer(data) if task.kind.embeds else None,
         )
 
 
@@ -157,9 +175,12 @@ def load_for_task(
     model, tokenizer, fresh = load_with_tokenizer(name, task, fresh_head, dropout_settings(config, dropout))
     if task.kind.classes and task.kind.fits(config.architectures):
         put_in_order(model, class_names(config), task.named_labels, name)
+    if task.kind.embeds:
+        model = prepared(model, name, settings.max_length, say)
     length, stride = _length(settings, model, task), settings.window_stride
     _check_stride(stride, length, task)
-    return Loaded(task, source, columns, model, tokenizer, length, stride, settings.skip_bad_rows, fresh, say)
+    own = given_columns(settings) if embeds(model) and not find_source(settings)[0] else None
+    return Loaded(task, source, columns, model, tokenizer, length, stride, settings.skip_bad_rows, fresh, say, own)
 
 
 def adapted(task: Task, table: Table) -> Table:
@@ -189,7 +210,7 @@ def _length(settings: TaskSettings, model: Any, task: Task) -> int:
     longest, wanted = most_tokens(model), settings.max_length
     if wanted is not None and not SHORTEST <= wanted <= longest:
         raise AttentrimError(f"--max_length must be between {SHORTEST} and {longest} for this model. Got {wanted}.")
-    return wanted or min(task.kind.max_length, longest)
+    return wanted or usual_length(model, min(task.kind.max_length, longest))
 
 
 def _check_stride(stride: int | None, length: int, task: Task) -> None:

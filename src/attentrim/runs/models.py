@@ -14,6 +14,8 @@ from transformers.utils import CONFIG_NAME, logging
 from ..errors import AttentrimError
 from ..gguf import forget_gguf, where_to_load
 from ..guarded import read_json
+from ..sentences import encoder_class
+from ..sentences.reading import MODULES
 
 STOCK_CODE = {"trust_remote_code": False}
 """Code that comes with a model is never run, and transformers does not ask whether it may be."""
@@ -23,7 +25,10 @@ def load_model(name: str) -> Any:
     """The model in a directory, or under a hub name, as the class that it was saved as."""
     with explain(f"Cannot load the model {name!r}"):
         source, more = where_to_load(name, weights=True)
-        model_class = _saved_as(_config(name), language=bool(more))
+        config = _config(name)
+        # what sentence-transformers loads is the bare model, whatever class it was once saved as
+        bare = (Path(name) / MODULES).is_file()
+        model_class = encoder_class(config) if bare else _saved_as(config, language=bool(more))
         model = model_class.from_pretrained(source, **more, **STOCK_CODE).eval()
         forget_gguf(model)
         return model

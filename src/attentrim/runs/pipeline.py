@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback, TrainingArguments, set_seed
 
 from ..cost import most_speedup, most_tokens
-from ..distillation import Distillation
+from ..distillation import FLAGS, OF_EMBEDDINGS, Distillation
 from ..distillation.teacher import copy_as_teacher
 from ..errors import MethodError, TrainingError
 from ..methods import Method
@@ -18,9 +18,11 @@ from ..methods.base import TRAINING_DEFAULTS, distillation_for
 from ..resuming import weights_digest
 from ..sharding import loading_whole
 from ..structures import STRUCTURES
-from ..tasks import TASKS, Task
+from ..tasks import Task
 from ..tasks.kinds import KINDS, SHOWN_EXAMPLES, SHOWN_TOKENS, EncodedDataset
+from ..tasks.kinds.embedding import Embedding
 from ..trainer import Trainer
+from . import sentences
 from .adapters import LEARNING_RATE, check_adapters, with_adapters
 from .directories import check_output_dir
 from .embedded import embedded_model
@@ -29,10 +31,10 @@ from .finish import Finished, finish
 from .headline import times
 from .loading import Loaded, load_for_task
 from .occupied import checkpoint_to_resume, clear_run, locked, remove_checkpoints
-from .pretrained import load_teacher
+from .pretrained import load_teacher, load_tokenizer
 from .remarks import Say, ignore
 from .settings import RunSettings, read_method
-from .sources import own_data_settings
+from .sources import kind_of_settings
 from .stopping import StopOnSignal
 from .training import DEFAULTS, arguments_to_record, training_arguments
 from .writer import RunWriter
@@ -84,7 +86,11 @@ def _run(
 ) -> Finished:
     method, distillation = _method(settings)
     check_adapters(settings, method)
+    embedding = kind_of_settings(settings) == Embedding.name
     defaults = _defaults(settings, method)
+    if embedding:
+        defaults |= sentences.DEFAULTS
+        settings = settings if settings.dropout is not None else replace(settings, dropout=sentences.DROPOUT)
     training = training_arguments(defaults, settings.training, str(directory))
     start = checkpoint_to_resume(directory, training.resume_from_checkpoint, settings.overwrite_output_dir)
     set_seed(training.seed)  # a fresh task head is drawn before the Trainer seeds anything
@@ -96,12 +102,19 @@ def _run(
     method = _for_start(method, settings, training, trained=not loaded.fresh_head or bool(settings.teacher))
     _say_limit(loaded.model, method, say)
     train_data = loaded.data("train", settings.max_train_samples)
+    if embedding:
+        with loading_whole():
+            distillation = _with_teacher(loaded, settings, distillation)
+        loaded.device = training.device
+        _count_epochs(settings, training, method, len(train_data), say)
     evaluation = loaded.evaluation(loaded.data("validation", settings.max_eval_samples), settings.max_eval_samples)
     # hidden states can be learned without a word about a task's answers
     dense_first = bool(method and method.dense) and not settings.teacher
     bare = distillation is not None and not distillation.trains_head(dense_first)
     with loading_whole():
-        teacher = load_teacher(settings.teacher, loaded.task, bare) if settings.teacher else None
+        teacher = load_teacher(settings.teacher, loaded.task, bare) if settings.teacher and not embedding else None
+    if embedding and settings.teacher:
+        teacher = loaded.teacher
     more = {"head_trained": False} if bare else _before(loaded, teacher, evaluation, training)
     if settings.lora_rank is not None:
         teacher = teacher or _dense_teacher(loaded, method, distillation)
@@ -143,10 +156,37 @@ def _defaults(settings: RunSettings, method: Method | None) -> dict[str, Any]:
     found = {**DEFAULTS, **(method.training_defaults if method else TRAINING_DEFAULTS)}
     if settings.lora_rank is not None:
         found["learning_rate"] = LEARNING_RATE
-    named = own_data_settings(settings)
-    kind = TASKS[named.task].kind if named.task else KINDS.get(named.task_type or "")
+    kind = KINDS.get(kind_of_settings(settings) or "")
     sizes = ("per_device_train_batch_size", "per_device_eval_batch_size")
     return found if kind is None else {**found, **{name: min(found[name], kind.most_rows) for name in sizes}}
+
+
+def _with_teacher(loaded: Loaded, settings: RunSettings, distillation: Distillation | None) -> Distillation | None:
+    """Whose sentence embeddings are to be kept: the model's own as it starts, or those of a teacher."""
+    loaded.teacher = loaded.model
+    if not settings.teacher:
+        return distillation
+    loaded.teacher = load_teacher(settings.teacher, loaded.task)
+    tokenizers = (load_tokenizer(settings.teacher), loaded.tokenizer)
+    sentences.check_teacher(loaded.teacher, loaded.model, settings.teacher, tokenizers)
+    if distillation is None or settings.distill_hidden is not None:
+        return distillation
+    if not distillation.hidden or sentences.same_shape(loaded.teacher, loaded.model):
+        return distillation
+    loaded.say("the teacher has another shape: its hidden states are not distilled")
+    return replace(distillation, hidden=0.0)
+
+
+def _count_epochs(
+    settings: RunSettings, training: TrainingArguments, method: Method | None, texts: int, say: Say
+) -> None:
+    """Few texts are gone through many times, many texts once."""
+    if not settings.training.keys() & {"num_train_epochs", "max_steps"}:
+        batch = training.train_batch_size * training.gradient_accumulation_steps * training.world_size
+        speeds = len(getattr(method, "speedups", [1]))
+        training.num_train_epochs = sentences.epochs_for(texts, batch, speeds)
+    if training.max_steps <= 0:
+        say(f"training on {texts} texts for {training.num_train_epochs:g} epochs (--num_train_epochs)")
 
 
 def _origin(base: str, settings: RunSettings) -> dict[str, Any]:
@@ -165,7 +205,10 @@ def _dense_teacher(loaded: Loaded, method: Method | None, distillation: Distilla
 
 def _method(settings: RunSettings) -> tuple[Method | None, Distillation | None]:
     method = read_method(settings.method, settings.method_config)
-    distillation = distillation_for(method, Distillation.from_flags(vars(settings)))
+    flags, embedding = vars(settings), kind_of_settings(settings) == Embedding.name
+    if embedding:
+        flags = {name: value if (value := flags[name]) is not None else OF_EMBEDDINGS.flags[name] for name in FLAGS}
+    distillation = distillation_for(method, Distillation.from_flags(flags))
     if settings.teacher and distillation is None:
         raise MethodError("--teacher is for distillation: set --distill_logits or --distill_hidden too.")
     return method, distillation

@@ -71,8 +71,9 @@ def find_plan(
     """Let a method choose what to remove from a trained model, and measure what that costs."""
     method.check_search()
     model = loaded.model.to(device)
+    loaded.teacher, loaded.device = model, device  # where embeddings are to be kept, they are its own
     labelled = getattr(method, "use_labels", True)
-    if method.data.holdout and not labelled:
+    if method.data.holdout and not labelled and not loaded.task.kind.embeds:
         raise MethodError("max_drop is judged by the labels of training data: leave use_labels at true.")
     fitted, judged = (_examples(loaded, count) for count in (FIT_EXAMPLES, JUDGED))
     counts = [max(fitted, method.data.calibration), *([judged] if method.data.holdout else [])]

@@ -11,9 +11,11 @@ from transformers import AutoTokenizer
 
 from ..errors import AttentrimError, TaskError
 from ..gguf import forget_gguf, where_to_load
+from ..sentences import encoder_class
 from ..tasks import Task
 from .heads import check_head, class_names, put_in_order
 from .models import STOCK_CODE, explain, load_config, load_model, without_warnings
+from .sentences import prepared
 
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
 """Files that a tokenizer can be made of."""
@@ -22,8 +24,7 @@ VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
 def load_with_tokenizer(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any]) -> tuple[Any, Any, bool]:
     """Model and tokenizer, and whether any of the model's weights had to be made anew."""
     model, fresh = _load(name, task, fresh_head, changes)
-    with explain(f"Cannot load the tokenizer of {name!r}"):
-        tokenizer = _tokenizer(name, task.kind.words)
+    tokenizer = load_tokenizer(name, task.kind.words)
     if tokenizer.pad_token is None:
         # decoders come without one; their classifiers read the last token that is not padding
         if tokenizer.eos_token is None:
@@ -35,6 +36,8 @@ def load_with_tokenizer(name: str, task: Task, fresh_head: bool, changes: Mappin
 
 def load_teacher(name: str, task: Task, bare: bool = False) -> Any:
     """The model to distil from, with the classes of the task in its order; of a bare one no answers are needed."""
+    if task.kind.embeds:
+        return prepared(_load(name, task, fresh_head=True)[0], name, None)
     if bare:
         return _load(name, task, fresh_head=True)[0]
     check_head(task, load_config(name), name)
@@ -64,7 +67,8 @@ def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | 
         # weights that are stored in half precision are trained in full: mixed precision is what --bf16 is for
         settings = {**task.kind.model_settings(task.named_labels), "dtype": "float32"} if fresh_head else {}
         source, more = where_to_load(name, weights=True)
-        model, found = task.kind.model_class.from_pretrained(
+        kind = encoder_class(load_config(name)) if task.kind.embeds else task.kind.model_class
+        model, found = kind.from_pretrained(
             source,
             **more,
             **settings,
@@ -74,16 +78,17 @@ def _load(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any] | 
             output_loading_info=True,
         )
     forget_gguf(model)
-    return model, bool(found["missing_keys"] or found["mismatched_keys"])
+    anew = [*found["missing_keys"], *found["mismatched_keys"]]
+    return model, bool([key for key in anew if "pooler" not in str(key)] if task.kind.embeds else anew)
 
 
-def load_tokenizer(name: str) -> Any:
-    """The tokenizer of a model; without its files transformers would make an empty one."""
+def load_tokenizer(name: str, words: bool = False) -> Any:
+    """For texts, or for lists of words. Without its files transformers would make an empty one."""
     place = Path(name)
     if place.is_dir() and not any(any(place.glob(file)) for file in VOCABULARIES):
         raise AttentrimError(f"{name} has no tokenizer: there is no {', '.join(VOCABULARIES)} in it.")
     with explain(f"Cannot load the tokenizer of {name!r}"):
-        return _tokenizer(name, words=False)
+        return _tokenizer(name, words)
 
 
 def _tokenizer(name: str, words: bool) -> Any:

@@ -78,7 +78,7 @@ class RunSettings(TaskSettings):
 
     max_train_samples: int | None = setting(None, "use the first so many training examples only")
     dropout: float | None = setting(
-        None, "the model's own dropout, all of it, if not as its config says; 0: none", "RATE"
+        None, "the model's own dropout, all of it, if not as its config says; 0: none (as for embedding)", "RATE"
     )
     method: str | None = setting(
         None,
@@ -95,10 +95,14 @@ class RunSettings(TaskSettings):
     speed_table: str | None = setting(None, speed_help("speed_table"), "FILE")
     speed_elsewhere: bool = setting(False, speed_help("speed_elsewhere"))
     teacher: str | None = setting(
-        None, "the dense model to distil from, trained (default: what the method's dense steps leave)"
+        None,
+        "the dense model to distil from, trained (default: what the method's dense steps leave; for embedding the "
+        "model as it starts)",
     )
     distill_logits: float | None = setting(None, flag_help("distill_logits"), "X")
     distill_hidden: float | None = setting(None, flag_help("distill_hidden"), "X")
+    distill_embedding: float | None = setting(None, flag_help("distill_embedding"), "X")
+    distill_similarity: float | None = setting(None, flag_help("distill_similarity"), "X")
     distill_temperature: float | None = setting(None, flag_help("distill_temperature"), "X")
     distill_noise: float | None = setting(None, flag_help("distill_noise"), "X")
     label_weight: float | None = setting(None, flag_help("label_weight"), "X")

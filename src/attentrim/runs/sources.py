@@ -8,7 +8,17 @@ from typing import Any
 from ..errors import TaskError
 from ..tasks import TASKS, Task
 from ..tasks.examples import Columns
-from ..tasks.own import TYPES, Given, check_classes, find_columns, infer_kind, kind_of_model, own_task
+from ..tasks.kinds.embedding import OF_PAIRS
+from ..tasks.own import (
+    TYPES,
+    Given,
+    check_classes,
+    columns_of_texts,
+    find_columns,
+    infer_kind,
+    kind_of_model,
+    own_task,
+)
 from ..tasks.sources import SPLITS, CutTrain, Generated, HubCopy, LocalCopy, OwnFiles, Source
 from .heads import class_names
 from .remarks import Say
@@ -69,17 +79,14 @@ def task_of_own_data(
     settings: TaskSettings, source: Source, split: str, trained: Any, say: Say
 ) -> tuple[Task, Columns]:
     """For training, by the look of the training data; for a trained model, by its config (`trained`)."""
-    settings = own_data_settings(settings)
-    wanted = Given(
-        settings.task_type,
-        settings.text_column,
-        settings.text_pair_column,
-        settings.label_column,
-        tuple(comma_separated(settings.choice_columns or "")),
-    )
+    wanted = given_columns(settings)
     table = source.table(split)
     if table.problems and not settings.skip_bad_rows:
         raise TaskError(table.problems[0])
+    if wanted.kind == "embedding":
+        columns = columns_of_texts(table, wanted, split != "train")
+        say(_reading(columns))
+        return _of_pairs(own_task(wanted.kind)) if wanted.pair else own_task(wanted.kind), columns
     if trained is not None:
         name = str(settings.model)
         wanted = replace(wanted, kind=_trained_kind(wanted, kind_of_model(trained, name), name))
@@ -91,6 +98,30 @@ def task_of_own_data(
     if trained is not None:
         return own_task(str(wanted.kind), class_names(trained)), columns
     return _with_classes(own_task(str(wanted.kind)), source, columns), columns
+
+
+def given_columns(settings: TaskSettings) -> Given:
+    """What the settings say of data of the user's own."""
+    settings = own_data_settings(settings)
+    return Given(
+        settings.task_type,
+        settings.text_column,
+        settings.text_pair_column,
+        settings.label_column,
+        tuple(comma_separated(settings.choice_columns or "")),
+    )
+
+
+def kind_of_settings(settings: TaskSettings) -> str | None:
+    """The kind of task, where the settings alone say it."""
+    if settings.task and settings.task in TASKS:
+        return TASKS[settings.task].kind.name
+    return own_data_settings(settings).task_type
+
+
+def _of_pairs(task: Task) -> Task:
+    """What people say of pairs of texts comes before what a teacher says."""
+    return replace(task, metrics=(OF_PAIRS, *task.metrics))
 
 
 def _with_classes(task: Task, source: Source, columns: Columns) -> Task:

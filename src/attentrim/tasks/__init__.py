@@ -10,5 +10,5 @@ from .kinds import KINDS
 
 __all__ = ["KINDS", "TASKS", "Columns", "Hub", "Local", "Task"]
 
-for _family in ("glue", "reviews", "tagging", "endings", "language", "embedded"):
+for _family in ("glue", "reviews", "tagging", "endings", "language", "embedding", "embedded"):
     importlib.import_module(f".{_family}", __name__)

@@ -203,4 +203,5 @@ PARSERS: dict[str, Callable[[Any, Mapping[str, int], int], Label]] = {
     "choice": _choice,
     "mlm": lambda value, index_of, choices: None,
     "clm": lambda value, index_of, choices: None,
+    "embedding": _number,
 }

@@ -16,7 +16,7 @@ FILES = {
 HUB = Hub("Salesforce/wikitext", COLUMNS, config="wikitext-2-raw-v1")
 
 
-def _without_blanks(table: Table) -> Table:
+def without_blanks(table: Table) -> Table:
     """Blank lines separate paragraphs; they are no examples."""
     kept = [index for index, row in enumerate(table.rows) if str(row.get("text") or "").strip()]
     return table.only(kept)
@@ -32,7 +32,7 @@ TASKS.register(
         (),
         Local(FILES, read_plain, COLUMNS),
         HUB,
-        adapt=_without_blanks,
+        adapt=without_blanks,
     ),
 )
 TASKS.register(

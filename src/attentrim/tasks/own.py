@@ -12,7 +12,7 @@ from .examples import Columns, as_number, label_name, missing_column
 from .kinds import KINDS
 from .tables import Table
 
-TYPES = ("classification", "pair", "regression", "tokens", "choice", "mlm", "clm")
+TYPES = ("classification", "pair", "regression", "tokens", "choice", "mlm", "clm", "embedding")
 """What --task_type takes; a pair is a classification of two texts."""
 TEXT_NAMES = ("text", "sentence", "sentence1", "premise", "question", "tokens", "words", "review", "content")
 PAIR_NAMES = ("text_pair", "sentence2", "hypothesis", "text2")
@@ -66,6 +66,24 @@ def find_columns(table: Table, given: Given) -> Columns:
     return Columns(text, label, pair, given.choices)
 
 
+def columns_of_texts(table: Table, given: Given, paired: bool) -> Columns:
+    """Of texts to embed: scored pairs, if they are asked for and the table has them (`paired`: must), else texts."""
+    if bool(given.pair) != bool(given.label):
+        raise TaskError(
+            "Scored pairs need --text_column, --text_pair_column and --label_column; texts need one column."
+        )
+    if given.pair and (paired or {given.text, given.pair, given.label} <= {*table.columns}):
+        return find_columns(table, given)
+    text = given.text if given.text in table.columns else None
+    if text is None and given.text and not given.pair:
+        raise missing_column(table, given.text)
+    usual = _usual(table, TEXT_NAMES, [])
+    text = text or usual or (table.columns[0] if len(table.columns) == 1 else None)
+    if text is None:
+        raise TaskError(f"{table.origin}: which column is the text? Name it with --text_column. {_it_has(table)}")
+    return Columns(text)
+
+
 def _usual(table: Table, names: Sequence[str], taken: Sequence[str | None]) -> str | None:
     """The only column with one of the usual names."""
     lower = {name.lower(): name for name in table.columns if name not in taken}
@@ -110,12 +128,15 @@ def kind_of_model(config: Any, name: str) -> str:
     """What a trained model was trained for."""
     heads = config.architectures or []
     for kind in KINDS.values():
-        if kind.fits(heads):
+        if kind.head and kind.fits(heads):
             regression = kind.name == "classification" and (
                 config.problem_type == "regression" or config.num_labels == 1
             )
             return "regression" if regression else kind.name
-    raise TaskError(f"{name} has no head for a task (it is {heads[0] if heads else 'a bare model'}): train it first.")
+    raise TaskError(
+        f"{name} has no head for a task (it is {heads[0] if heads else 'a bare model'}): train it first, "
+        "or, if it embeds texts, say --task embedding."
+    )
 
 
 def own_task(kind: str, labels: Sequence[str] | None = None) -> Task:

@@ -30,6 +30,8 @@ class Table:
     """What is wrong with rows that could not be read, and are not among `rows`."""
     class_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """The classes of a column in their published order, where that is known."""
+    blank: int = 0
+    """Lines of a text file that hold nothing, and are not among `rows`."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -153,8 +155,11 @@ def read_parquet(path: Path) -> Table:
 
 def read_plain(path: Path) -> Table:
     """Running text: each line that is not blank is a row."""
-    found = [(number, line) for number, line in lines_of(path) if line.strip()]
-    return Table(str(path), ("text",), [{"text": line} for _, line in found], [number for number, _ in found])
+    lines = list(lines_of(path))
+    blank = sum(not line.strip() for _, line in lines[:-1])  # what follows the last line feed is no line
+    found = [(number, line) for number, line in lines if line.strip()]
+    rows, numbers = [{"text": line} for _, line in found], [number for number, _ in found]
+    return Table(str(path), ("text",), rows, numbers, blank=blank)
 
 
 def read_running(path: Path) -> Table:

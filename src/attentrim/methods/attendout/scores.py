@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...distillation import IGNORED
+from ...distillation import IGNORED, OF_EMBEDDINGS
+from ...distillation.embeddings import by_text
 from ...errors import MethodError
 
 CLOSE = 1e-2
@@ -42,9 +43,17 @@ def scores_of(model: Any, batches: Sequence[Mapping[str, Any]], reward: str) -> 
 
 def sample_losses(model: Any, batch: Mapping[str, Any]) -> Tensor:
     """The loss of each sample, [batch]: from the logits where these explain the model's loss, else one at a time."""
-    found = _explain(model(**batch), batch)
+    outputs = model(**batch)
+    found = _explain(outputs, batch)
     if found is not None:
         return found.losses
+    if outputs.get("loss") is None:
+        raise MethodError(
+            "Rewards are differences of a loss, and these batches have no labels: set reward_source to train_split."
+        )
+    if outputs.get("sentence_embedding") is not None:
+        weights = OF_EMBEDDINGS
+        return by_text(outputs["sentence_embedding"], batch["labels"], weights.embedding, weights.similarity)
     return torch.stack([model(**row)["loss"].float() for row in _rows(batch)])
 
 

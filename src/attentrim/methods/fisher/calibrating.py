@@ -11,8 +11,8 @@ from tqdm.auto import tqdm
 
 from ...errors import MethodError
 from ...modes import evaluating
+from ..answers import loss_of_own_answers
 from ..samples import by_sample, rows_in, samples_in
-from .answers import loss_of_own_answers
 from .choosing import Chooser
 
 ROUNDS = 200
@@ -33,6 +33,8 @@ def gradients_on(
 ) -> tuple[Tensor, Tensor]:
     """The gradients of each sample's loss: [samples, gates] and [samples, switches], on the CPU.
 
+    A model without a task head has no labels: the loss is that of answers drawn from its own outputs.
+
     Args:
         apply: Puts gates [rows, gates] and switches [rows, switches] onto the model.
     """
@@ -46,7 +48,7 @@ def gradients_on(
             apply(units, places)
             output = model(**inputs)
             loss = output.get("loss")
-            if loss is None and use_labels:
+            if loss is None and use_labels and output.get("logits") is not None:
                 raise MethodError("The calibration batches have no labels: set use_labels to false to do without.")
             if loss is None:
                 loss = loss_of_own_answers(output, inputs, random)

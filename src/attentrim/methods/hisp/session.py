@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...errors import MethodError
 from ...modes import evaluating
+from ..answers import loss_of_own_answers
 from ..processes import average
 from ..samples import by_sample, rows_in, samples_in
 from ..scored import ScoredGates, lowest
@@ -51,8 +52,9 @@ class HISPSession(ScoredGates):
     def importance(self) -> Tensor:
         totals = torch.zeros(self.count + 1, device=self.device)
         with evaluating(self.model), torch.enable_grad():
+            random = torch.Generator().manual_seed(self.seed)
             for batch in self.batches():
-                gradients = self._gradients(batch)
+                gradients = self._gradients(batch, random)
                 totals[:-1] += gradients.abs().sum(0)
                 totals[-1] += len(gradients)
         average(totals)
@@ -62,12 +64,15 @@ class HISPSession(ScoredGates):
             )
         return totals[:-1] / totals[-1]
 
-    def _gradients(self, batch: Mapping[str, Any]) -> Tensor:
-        """dL/dgate for each sample, [batch, gates]."""
+    def _gradients(self, batch: Mapping[str, Any], random: torch.Generator) -> Tensor:
+        """dL/dgate for each sample, [batch, gates]. Of a model without a task head: L of its own answers."""
         gates = self.open.expand(rows_in(batch), -1).clone().requires_grad_()
         with self.gates_set(gates):
-            loss = self.model(**batch).loss
-            if loss is None:
+            output = self.model(**batch)
+            loss = output.get("loss")
+            if loss is None and output.get("logits") is not None:
                 raise MethodError("HISP ranks by the loss: the calibration batches must have labels.")
+            if loss is None:
+                loss = loss_of_own_answers(output, batch, random)
             (gradients,) = torch.autograd.grad(loss, gates)
         return by_sample(gradients, samples_in(batch))

@@ -107,8 +107,11 @@ class L0Session(LearnedGates):
             self.measure_gap()
 
     def measure_gap(self, draws: int = 4) -> None:
-        """Mean loss on the calibration data under sampled gates, as trained, and under binary ones, as tested."""
-        if self.calibration is None:
+        """Mean loss on the calibration data under sampled gates, as trained, and under binary ones, as tested.
+
+        Not where data without labels gives no loss.
+        """
+        if self.calibration is None or "labels" not in next(iter(self.calibration), {}):
             return
         totals = torch.zeros(3, device=self.device)
         with evaluating(self.model), torch.no_grad():

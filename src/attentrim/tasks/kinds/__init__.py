@@ -5,6 +5,7 @@ from __future__ import annotations
 from .base import SHOWN_EXAMPLES, SHOWN_TOKENS, EncodedDataset, Encoding, Kind
 from .causal import CausalLanguage
 from .choice import Choice
+from .embedding import Embedding
 from .masked import MaskedLanguage
 from .sequences import Classification, Regression
 from .tokens import Tokens
@@ -13,5 +14,13 @@ __all__ = ["KINDS", "SHOWN_EXAMPLES", "SHOWN_TOKENS", "EncodedDataset", "Encodin
 
 KINDS: dict[str, Kind] = {
     kind.name: kind
-    for kind in (Classification(), Regression(), Tokens(), Choice(), MaskedLanguage(), CausalLanguage())
+    for kind in (
+        Classification(),
+        Regression(),
+        Tokens(),
+        Choice(),
+        MaskedLanguage(),
+        CausalLanguage(),
+        Embedding(),
+    )
 }

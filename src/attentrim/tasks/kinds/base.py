@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..examples import Example
 
+Item = TypeVar("Item")
 CHUNK = 10_000
 """Examples that are tokenised at a time; more than that show a bar."""
 SHOWN_EXAMPLES = 4
@@ -26,6 +27,8 @@ class Encoding:
     """Tokens that neighbouring windows of a long text share. None: what is too long is cut."""
     fixed: bool = False
     """What is chosen at random is chosen now and stays: for data that models are compared on."""
+    prepare: Callable[[str], str] = str
+    """What is done to a text before it is tokenised: a prompt goes before it, say."""
 
 
 @dataclass
@@ -44,6 +47,10 @@ class EncodedDataset:
     """Of each row: where its words begin."""
     tags: list[Any] | None = None
     """Of each row: the tags of all its words, also of those that were cut."""
+    scores: list[Any] | None = None
+    """Of each pair of texts, whose rows are all first texts and then all second ones: how alike people find them."""
+    blank: int = 0
+    """How many examples had no text and were left out."""
     texts: list[str] = field(default_factory=list)
     """The first examples, as people wrote them."""
     words: list[int] | None = None
@@ -93,6 +100,8 @@ class Kind:
     """Tokens of an input, unless told otherwise."""
     most_rows: int = 64
     """Inputs that are run at a time, unless told otherwise; few where each token has a score for every other token."""
+    embeds: bool = False
+    """Whether a model's own embedding of a text is what it is about: no head, and no labels."""
 
     def fits(self, architectures: Sequence[str] | None) -> bool:
         """Whether a model of these classes can do it."""
@@ -148,7 +157,7 @@ def labels_of(examples: Sequence[Example]) -> list[Any] | None:
     return None if examples[0].label is None else [example.label for example in examples]
 
 
-def chunks(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
+def chunks(examples: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """With a bar, where it takes more than a moment."""
     from tqdm import tqdm
 
