@@ -2,9 +2,10 @@
 
     python benchmarks/vocabulary.py --model all-MiniLM-L6-v2 --data_dir glue/SST-2 --out vocabulary.json
 
-The development sentences are told apart by whether all of their tokens are kept. Of those, ids and mean-pooled embeddings
-must be the same; of the others, the cosine between the two models' embeddings says what they lose. Then a classifier is
-fine-tuned on a few sentences, with all tokens, and its accuracy measured with all tokens and with those that are kept.
+The development sentences are told apart by whether all of their tokens are kept. Of those, ids and mean-pooled
+embeddings must be the same; of the others, the cosine between the two models' embeddings says what they lose. Then a
+classifier is fine-tuned on a few sentences, with all tokens, and its accuracy measured with all tokens and with those
+that are kept.
 """
 
 from __future__ import annotations

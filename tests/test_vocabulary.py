@@ -571,7 +571,7 @@ def model_dir(tmp_path):
 
 def test_the_command(model_dir, tmp_path, capsys):
     (tmp_path / "texts.txt").write_text("\n".join(FEW), encoding="utf-8")
-    (tmp_path / "more.csv").write_text(f"label,sentence\n0,{words()[40]}\n", encoding="utf-8")
+    (tmp_path / "more.csv").write_text(f"label,phrase,id\n0,{words()[40]},z\n", encoding="utf-8")
     (tmp_path / "dev.txt").write_text("\n".join([FEW[0], "zzqyw zx", words()[40]]), encoding="utf-8")
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "vocab.txt").write_text("of another model")
@@ -579,7 +579,7 @@ def test_the_command(model_dir, tmp_path, capsys):
         capsys,
         *("trim", "--model", model_dir, "--output_dir", tmp_path / "small"),
         *("--vocabulary", tmp_path / "texts.txt", tmp_path / "more.csv"),
-        *("--vocabulary_check", tmp_path / "dev.txt"),
+        *("--vocabulary_check", tmp_path / "dev.txt", "--text_column", "phrase"),
     )
     before, after = (tf.AutoTokenizer.from_pretrained(place) for place in (model_dir, tmp_path / "small"))
     assert (result["tokens_before"], result["tokens"]) == (len(before), len(after))

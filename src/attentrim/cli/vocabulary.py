@@ -60,12 +60,12 @@ class Vocabulary:
         from ..runs.pretrained import load_tokenizer
         from ..runs.texts import prompts_of, texts_of_files, texts_of_task
 
-        columns = [getattr(args, name) for name in COLUMNS]
-        texts = texts_of_files(args.vocabulary or [], *columns, say)
+        columns = (args.text_column, args.text_pair_column)
+        texts = texts_of_files(args.vocabulary or [], *columns, say=say)
         if args.vocabulary_task:
             where = {name: getattr(args, name) for name in WHERE}
             texts += texts_of_task(TaskSettings(task=args.vocabulary_task, **where))
-        checked = texts_of_files(args.vocabulary_check or [], *columns, say)
+        checked = texts_of_files(args.vocabulary_check or [], *columns, say=say)
         return cls(texts, prompts_of(args.model), checked, load_tokenizer(args.model), OF_A_VOCABULARY)
 
     def trim(self, model: Any) -> Any:

@@ -26,8 +26,9 @@ def texts_of_files(
     found: list[str] = []
     for file in files:
         table = read_file(file)
-        columns = find_columns(table, Given(text=text, pair=pair))
-        if len(table.columns) > 1:
+        several = len(table.columns) > 1  # plain text has no columns to name
+        columns = find_columns(table, Given(text=text, pair=pair) if several else Given())
+        if several:
             say(f"{file}: reading {' and '.join(repr(name) for name in columns.inputs)}")
         found.extend(_texts(table, columns, columns.text.lower() in WORD_NAMES))
     return found
