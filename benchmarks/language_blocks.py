@@ -23,7 +23,7 @@ from transformers import TrainingArguments
 
 from attentrim import Plan, Similarity
 from attentrim.machine import measured_with
-from attentrim.methods.similarity import BLOCKS
+from attentrim.methods.similarity.blocks import BLOCKS
 from attentrim.runs.loading import Loaded, load_for_task
 from attentrim.runs.settings import TaskSettings
 
@@ -47,10 +47,9 @@ def chosen(loaded: Loaded, sort: str, order: str, most: int, samples: int) -> tu
 
 def plan_of(model: Any, sort: str, places: list[int]) -> Plan:
     """All units of these blocks."""
-    whole = (
-        {"layers": places} if sort == "layers" else {BLOCKS[sort]: {place: _units(model, sort) for place in places}}
-    )
-    return Plan.of(model, **whole)
+    if sort == "layers":
+        return Plan.of(model, layers=places)
+    return Plan.of(model, **{BLOCKS[sort]: {place: _units(model, sort) for place in places}})
 
 
 def _units(model: Any, sort: str) -> range:

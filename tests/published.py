@@ -45,6 +45,11 @@ GLUE = {
     ),
 }
 SWAG = "video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3"
+TEXT = {
+    "train.txt": "The dog sleeps.\n\nThe cat sees the dog.\n",
+    "validation.txt": "A dog sees it.\n",
+    "test.txt": "A cat.\n",
+}
 TREES = "( (S (NP-SBJ (DT The) (NN dog)) (VP (VBZ sleeps) (NP (-NONE- *T*-1))) (. .)) )\n(S (UH Yes))\n"
 OTHER = {
     "conll2003": {
@@ -69,11 +74,8 @@ OTHER = {
         "val.csv": f"{SWAG},label\nv,1,s,A cat.,It,gold,purrs.,reads.,drives.,votes.,0\n",
         "test.csv": f"{SWAG}\nv,1,s,A cat.,It,gold,purrs.,reads.,drives.,votes.\n",
     },
-    "mlm": {
-        "train.txt": "The dog sleeps.\n\nThe cat sees the dog.\n",
-        "validation.txt": "A dog sees it.\n",
-        "test.txt": "A cat.\n",
-    },
+    "mlm": TEXT,
+    "clm": TEXT,
     "imdb": {
         f"{split}/{label}/{number}_{stars}.txt": f"A {label} film, {split} {number}."
         for split in ("train", "test")

@@ -34,7 +34,7 @@ def train(capsys, home, directory, *data):
     return run_json(capsys, "train", "--model", home / "tiny", *data, "--output_dir", directory, *FEW, *HALF, *some)
 
 
-@pytest.mark.parametrize("task", TASK_NAMES)
+@pytest.mark.parametrize("task", [task for task in TASK_NAMES if task != "clm"])  # that needs a decoder
 def test_every_published_task_trains_trims_and_evaluates(home, tmp_path, capsys, task):
     if task in ("conll2003", "wnut17"):
         pytest.importorskip("seqeval")

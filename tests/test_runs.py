@@ -62,9 +62,9 @@ def test_remarks_go_to_whoever_listens(home, tmp_path):
     finished = run(settings_for(home, tmp_path / "run", method="none", **own), say=remarks.append)
     assert remarks.pop().endswith("--keep_checkpoints keeps them")
     assert remarks == [
+        "reading text from 'review', label from 'label'",
         "there is no validation data: 10% of the training rows, chosen at random with a fixed seed, serve for it and "
         "are not trained on",
-        "reading text from 'review', label from 'label'",
     ]
     assert finished.result["examples"] == 4
 

@@ -105,6 +105,11 @@ def tokenizer():
         ),
         ("pos", [Example(("Dogs", "sleep", "."), (0, 2, 1)), Example(("Go",), (2,))], Example(("Go",), (2,))),
         ("mlm", [Example("The dog sleeps.", None), Example("The cat sees the dog.", None)], Example("A cat.", None)),
+        (
+            "clm",
+            [Example(line, None) for line in ("The dog sleeps.\n", "\n", "The cat sees the dog.\n")],
+            Example("A cat.\n", None),
+        ),
     ],
 )
 def test_published_layouts(tmp_path, task, train, test):
@@ -465,7 +470,7 @@ def test_every_task_says_where_it_lies():
     for name in TASKS:
         task = TASKS[name]
         assert task.generate or (task.local and task.hub), name
-        assert set(task.metrics) & {"accuracy", "spearman", "f1"}, name
+        assert set(task.metrics) & {"accuracy", "spearman", "f1", "perplexity"}, name
     assert set(TASKS) == {*TASK_NAMES, "acceptability"}
 
 

@@ -9,11 +9,10 @@ from ...distillation import Distillation
 from ...errors import MethodError, unknown_name
 from ...options import AT_LEAST_ONE, SHARE, one_of, option
 from ..base import METHODS, DataNeeds, Method
+from .blocks import BLOCKS, in_words
 
-__all__ = ["BLOCKS", "Similarity"]
+__all__ = ["Similarity"]
 
-BLOCKS = {"layers": "layers", "attention": "heads", "feed_forward": "neurons"}
-"""What can be removed, and the kind of structure that all units of go with it. Layers are chosen first."""
 ORDERS = {
     "similarity": "those that turned the residual stream least on calibration data",
     "last": "the last ones",
@@ -101,12 +100,6 @@ class Similarity(Method):
         from .session import SimilaritySession
 
         return SimilaritySession(self, model, **surroundings)
-
-
-def in_words(name: str, count: int = 2) -> str:
-    """'attention blocks', 'feed-forward block', 'layers'"""
-    words = "layers" if name == "layers" else f"{name.replace('_', '-')} blocks"
-    return words if count != 1 else words[:-1]
 
 
 METHODS.register(Similarity.name, Similarity)

@@ -12,7 +12,7 @@ from ...plan import Plan
 from ...structures import STRUCTURES
 from ..processes import rank
 from ..session import Session
-from . import BLOCKS, in_words
+from .blocks import BLOCKS, in_words
 from .losses import Judge
 from .streams import turns
 
