@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import TaskError
 from ..tasks import TASKS, Task
 from ..tasks.examples import Columns
+from ..tasks.kinds import KINDS
 from ..tasks.own import TYPES, Given, check_classes, find_columns, infer_kind, kind_of_model, own_task
 from ..tasks.sources import SPLITS, CutTrain, Generated, HubCopy, LocalCopy, OwnFiles, Source
 from .heads import class_names
@@ -82,6 +83,8 @@ def task_of_own_data(
         raise TaskError(table.problems[0])
     if trained is not None:
         name = str(settings.model)
+        if wanted.kind in KINDS and (refusal := KINDS[wanted.kind].refusal(trained)):
+            raise TaskError(f"{name}: {refusal}.")
         wanted = replace(wanted, kind=_trained_kind(wanted, kind_of_model(trained, name), name))
     columns = find_columns(table, wanted)
     if wanted.kind is None:
