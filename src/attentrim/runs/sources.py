@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import TaskError
 from ..tasks import TASKS, Task
 from ..tasks.examples import Columns
+from ..tasks.kinds import KINDS
 from ..tasks.kinds.embedding import OF_PAIRS
 from ..tasks.own import (
     TYPES,
@@ -89,6 +90,8 @@ def task_of_own_data(
         return _of_pairs(own_task(wanted.kind)) if wanted.pair else own_task(wanted.kind), columns
     if trained is not None:
         name = str(settings.model)
+        if wanted.kind in KINDS and (refusal := KINDS[wanted.kind].refusal(trained)):
+            raise TaskError(f"{name}: {refusal}.")
         wanted = replace(wanted, kind=_trained_kind(wanted, kind_of_model(trained, name), name))
     columns = find_columns(table, wanted)
     if wanted.kind is None:
