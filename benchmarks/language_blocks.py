@@ -1,7 +1,7 @@
 """What a language model loses without some of its blocks: perplexity by order and number, nothing trained.
 
     python benchmarks/language_blocks.py --model smollm2-135m --calibration wikitext-2/valid.txt \\
-        --text wikitext-2/test.txt --out benchmarks/results/language/smollm2-135m-blocks.json
+        --text wikitext-2/test.txt --out blocks.json
 
 Blocks are chosen by the method `similarity` on the first examples of --calibration, and judged on the first of --text;
 an example is a block of --length tokens.

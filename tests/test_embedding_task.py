@@ -14,7 +14,7 @@ from commands import fails, run_json
 
 import attentrim
 from attentrim.methods import METHODS as METHOD_REGISTRY
-from attentrim.sentences import embedding_model
+from attentrim.sentences.model import embedding_model
 from attentrim.tasks.kinds.embedding import EmbeddingCollator
 
 MEASURES = {"similarity_spearman", "cosine", "neighbours"}
@@ -242,7 +242,7 @@ def test_bad_input_is_one_clear_line(capsys, tmp_path, files, model):
     line = fails(capsys, "train", "--model", decoder, *data(files), *SMALL, "--output_dir", tmp_path / "run")
     assert "is a decoder (gpt2)" in line
     line = fails(capsys, *evaluate, files / "valid.txt", "--teacher", model, "--predictions", tmp_path / "out")
-    assert line == "embedding has no predictions to write: leave --predictions out."
+    assert line == "There are no predictions of embedding to write: leave --predictions out."
 
 
 def test_a_run_goes_on_where_it_was_stopped(tmp_path, model):

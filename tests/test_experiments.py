@@ -49,6 +49,8 @@ PROMISED = {
     "attendout-v2-figure-3",
     "attendout-v2-figure-4",
     "attendout-v1-tables-1-2",
+    "ours-embeddings",
+    "ours-embeddings-minilm",
     "ours-heads",
     "ours-layers",
     "ours-regularisers",

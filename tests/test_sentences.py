@@ -18,8 +18,10 @@ from attentrim.cost import cost
 from attentrim.distillation.embeddings import between_embeddings
 from attentrim.errors import AttentrimError, MethodError, UnsupportedModelError
 from attentrim.runs.directories import copy_companions
-from attentrim.sentences import as_embedding_model, default_modules, embedding_model, embeds, find_modules
+from attentrim.sentences.model import as_embedding_model, embedding_model, embeds
 from attentrim.sentences.pooling import MODES, pooled
+from attentrim.sentences.reading import find_modules
+from attentrim.sentences.writing import default_modules
 
 
 @pytest.fixture(scope="module")

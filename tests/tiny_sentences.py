@@ -12,7 +12,8 @@ import transformers as tf
 import zoo
 from safetensors.torch import save_file
 
-from attentrim.sentences import embedding_model, find_modules
+from attentrim.sentences.model import embedding_model
+from attentrim.sentences.reading import find_modules
 
 WORDS = [
     "the",

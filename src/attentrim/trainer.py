@@ -31,7 +31,8 @@ from .modes import evaluating
 from .plan import Plan
 from .resuming import STATE, check_same_run, check_whole, fingerprint, last_complete, write_fingerprint
 from .schedules import restarted
-from .sentences import Answered, embeddings_of, embeds
+from .sentences.answers import Answered, embeddings_of
+from .sentences.model import embeds
 from .sharding import is_finite
 from .sites import unwrap
 
@@ -426,6 +427,8 @@ class _Driver(MethodCallback):
             if state.is_world_process_zero:
                 with saving(Path(trainer.directory) / FOLDER) as stage:
                     trainer.teacher.save_pretrained(stage)
+                    if trainer.processing_class is not None:
+                        trainer.processing_class.save_pretrained(stage)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The Trainer itself saved the session, with the model."""

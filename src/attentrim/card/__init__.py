@@ -10,8 +10,7 @@ from typing import Any
 
 from ..errors import AttentrimError, WriteError
 from ..runs.reader import CARD, Recorded
-from ..sentences import embeds
-from ..sentences.reading import MODULES
+from ..sentences.listing import MODULES
 from .names import known_as
 from .page import Page
 
@@ -62,7 +61,7 @@ def write_card(
         sections = dict.fromkeys(SECTIONS)
         sections["title"] = None if page.has_title() else f"# {say.title(run, base)}"
         sections["about"] = say.about(run, base, plan, model, tokens)
-        sections["loading"] = say.loading(model, embeds(model) or (directory / MODULES).is_file())
+        sections["loading"] = say.loading(model, (directory / MODULES).is_file())
         sections["heads"] = say.layers(plan)
         _describe(page, model, directory)
     if run.metrics:
@@ -124,7 +123,7 @@ def _describe(page: Page, model: Any, directory: Path) -> None:
     tags = page.fields.get("tags") or []
     tags = tags if isinstance(tags, list) else [tags]
     page.set("tags", tags if TAG in tags else [*tags, TAG])
-    if embeds(model) or (directory / MODULES).is_file():
+    if (directory / MODULES).is_file():
         _describe_embeddings(page)
         return
     page.fill("library_name", "transformers")

@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import AttentrimError
 from ..gguf import where_to_load
 from ..guarded import belongs
-from ..sentences.reading import module_folders
+from ..sentences.listing import module_folders
 from .remarks import Say, ignore
 
 COMPANIONS = ("*.json", "*.txt", "*.model", "*.spm", "*.jinja", "*/config.json")

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..cost import most_tokens
 from ..errors import AttentrimError, TaskError
-from ..sentences import embeds
+from ..sentences.model import embeds
 from ..tasks import Task
 from ..tasks.examples import Columns, Example, read_examples
 from ..tasks.kinds import SHOWN_EXAMPLES, EncodedDataset, Encoding

@@ -14,8 +14,8 @@ from transformers.utils import CONFIG_NAME, logging
 from ..errors import AttentrimError
 from ..gguf import forget_gguf, where_to_load
 from ..guarded import read_json
-from ..sentences import encoder_class
-from ..sentences.reading import MODULES
+from ..sentences.listing import MODULES
+from ..sentences.model import encoder_class
 
 STOCK_CODE = {"trust_remote_code": False}
 """Code that comes with a model is never run, and transformers does not ask whether it may be."""

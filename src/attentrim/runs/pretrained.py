@@ -11,7 +11,7 @@ from transformers import AutoTokenizer
 
 from ..errors import AttentrimError, TaskError
 from ..gguf import forget_gguf, where_to_load
-from ..sentences import encoder_class
+from ..sentences.model import encoder_class
 from ..tasks import Task
 from .heads import check_head, class_names, put_in_order
 from .models import STOCK_CODE, explain, load_config, load_model, without_warnings

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..cost import most_tokens
 from ..errors import TaskError
-from ..sentences import as_embedding_model, default_modules, embeddings_of, embeds, find_modules
-from ..sentences.model import LONGEST, check_embeds
+from ..sentences.answers import embeddings_of
+from ..sentences.model import LONGEST, as_embedding_model, check_embeds, embeds
+from ..sentences.reading import find_modules
+from ..sentences.writing import default_modules
 from ..tasks.kinds import EncodedDataset
 from ..tasks.similarity import NEIGHBOURS, neighbours_of
 from .files import read_config

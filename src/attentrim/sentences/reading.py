@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from torch import Tensor
 from transformers.utils.hub import cached_file
 
 from ..errors import AttentrimError, UnsupportedModelError, unknown_name
-from ..guarded import MOST_BYTES, belongs, parse_json, read_json
+from ..guarded import MOST_BYTES, belongs, parse_json
+from .listing import MODULES, is_entry
 from .modules import Dense, Normalize, SentenceModules, activation_named
 from .pooling import MODES
 
-MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 LENGTHS = tuple(
     f"sentence_{name}_config.json"
@@ -49,7 +48,7 @@ def find_modules(name: str) -> SentenceModules | None:
     listed = files.json(MODULES)
     if listed is None:
         return None
-    if not isinstance(listed, list) or not all(_is_entry(entry) for entry in listed):
+    if not isinstance(listed, list) or not all(is_entry(entry) for entry in listed):
         raise AttentrimError(f"{name}: {MODULES} must be a list of modules, each with a type and a path.")
     kinds = [_kind(entry["type"], name) for entry in listed]
     if kinds[:2] != ["Transformer", "Pooling"] or "Transformer" in kinds[1:] or "Pooling" in kinds[2:]:
@@ -81,24 +80,6 @@ def find_modules(name: str) -> SentenceModules | None:
         bool(lengths.get("do_lower_case")),
         prompt,
         files.read,
-    )
-
-
-def module_folders(directory: Path) -> list[str]:
-    """The folders in a directory that hold modules of sentence-transformers."""
-    path = directory / MODULES
-    listed = read_json(path, "the list of modules") if path.is_file() else None
-    entries = listed if isinstance(listed, list) else []
-    return [entry["path"] for entry in entries if _is_entry(entry) and entry["path"]]
-
-
-def _is_entry(entry: Any) -> bool:
-    """Its path may not lead out of the directory."""
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("type"), str)
-        and isinstance(entry.get("path"), str)
-        and re.fullmatch(r"(\w[\w.-]*)?", entry["path"]) is not None
     )
 
 

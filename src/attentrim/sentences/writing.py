@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from .listing import MODULES
 from .modules import Normalize, SentenceModules
-from .reading import LENGTHS, MODULES, OLD_MODES, SETTINGS
+from .reading import LENGTHS, OLD_MODES, SETTINGS
 
 TYPES = "sentence_transformers.models."
 """The names that all versions read."""
