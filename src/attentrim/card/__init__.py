@@ -61,7 +61,7 @@ def write_card(
         sections = dict.fromkeys(SECTIONS)
         sections["title"] = None if page.has_title() else f"# {say.title(run, base)}"
         sections["about"] = say.about(run, base, plan, model, tokens)
-        sections["loading"] = say.loading(model, (directory / MODULES).is_file())
+        sections["loading"] = say.loading(model, _embeds(model, directory))
         sections["heads"] = say.layers(plan)
         _describe(page, model, directory)
     if run.metrics:
@@ -123,13 +123,18 @@ def _describe(page: Page, model: Any, directory: Path) -> None:
     tags = page.fields.get("tags") or []
     tags = tags if isinstance(tags, list) else [tags]
     page.set("tags", tags if TAG in tags else [*tags, TAG])
-    if (directory / MODULES).is_file():
+    if _embeds(model, directory):
         _describe_embeddings(page)
         return
     page.fill("library_name", "transformers")
     kind = next((kind for suffix, kind in PIPELINES.items() if type(model).__name__.endswith(suffix)), None)
     if kind and page.fields.get("pipeline_tag") in (None, *PIPELINES.values()):
         page.set("pipeline_tag", kind)
+
+
+def _embeds(model: Any, directory: Path) -> bool:
+    """Whether it is a model of sentence-transformers; what makes a directory one may not be written yet."""
+    return hasattr(model, "sentence_modules") or (directory / MODULES).is_file()
 
 
 def _describe_embeddings(page: Page) -> None:
