@@ -44,6 +44,18 @@ def _misaligned(request, monkeypatch):
 
 
 @pytest.fixture
+def flops_for_time(monkeypatch):
+    """Speeds are counted in FLOPs: the measured time of a tiny model depends on Python and on the load."""
+    from attentrim.methods.fisher import speeds
+    from attentrim.speed import timing
+    from attentrim.speed.measuring import flops_table
+
+    monkeypatch.setattr(speeds, "obtain_table", lambda model, target, progress: flops_table(model, target))
+    monkeypatch.setattr(timing, "MOST_REPEATS", 1)
+    monkeypatch.setattr(timing, "LEAST_REPEATS", 1)
+
+
+@pytest.fixture
 def no_grad():
     with torch.no_grad():
         yield
