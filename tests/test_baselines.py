@@ -276,9 +276,7 @@ def test_smp_leaves_torchs_random_numbers_and_the_model_alone():
 
 
 def test_methods_that_learn_cannot_plan_without_training():
-    with pytest.raises(
-        MethodError, match=r"learns what to remove while.*hisp, random-heads, similarity, smp"
-    ):
+    with pytest.raises(MethodError, match=r"learns what to remove while.*hisp, random-heads, similarity, smp"):
         AutoAttention().search(tr.classifier())
 
 
