@@ -34,6 +34,7 @@ def pytest_addoption(parser):
         action="store_true",
         help="loaded models round otherwise, as on some processors",
     )
+    parser.addoption("--site", help="the directory of the built docs site, to be tested (make docs)")
 
 
 @pytest.fixture(autouse=True)
