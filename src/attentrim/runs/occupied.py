@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import AttentrimError
-from ..resuming import checkpoints_in, last_complete
+from ..resuming import checkpoints_in, last_complete, nothing_to_resume
 from .reader import ATTENTION, BENCH, CONFIG, HISTORY, METRICS, PLAN, is_run
 
 LOCK = ".attentrim.lock"
@@ -68,7 +68,7 @@ def checkpoint_to_resume(directory: Path, wanted: str | None, overwrite: bool) -
             f"{directory} holds a finished run: choose another --output_dir, or replace it (--overwrite_output_dir)."
         )
     if wanted and wanted.lower() == "true":
-        raise AttentrimError(f"There is nothing to go on from: {directory} holds no checkpoint that is whole.")
+        raise AttentrimError(nothing_to_resume(directory))
     return None if wanted else found
 
 
