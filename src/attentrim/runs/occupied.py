@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import AttentrimError
@@ -41,7 +41,8 @@ def locked(directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        (directory / LOCK).unlink(missing_ok=True)
+        with suppress(PermissionError):  # on Windows, which removes the file of a lock when it is released
+            (directory / LOCK).unlink(missing_ok=True)
         lock.release()
 
 
