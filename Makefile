@@ -46,7 +46,7 @@ test-lowest:
 # The docs site in site/, and its tests: links, and what Chromium says of each page.
 DOCS := $(VENV)/.docs
 docs: $(DOCS)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python -m pytest -n 0 tests/test_site.py --site site
 
 $(DOCS): $(STAMP)
