@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export HF_HUB_OFFLINE := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install browser demo test test-lowest lint bench clean
+.PHONY: install browser demo test test-lowest lint docs gallery bench clean
 
 install: $(STAMP)
 
@@ -28,8 +28,8 @@ demo: install
 	$(BIN)/attentrim demo
 
 lint: install
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs/hooks.py
+	$(BIN)/ruff format --check src tests benchmarks docs/hooks.py
 	$(BIN)/mypy
 
 test: lint
@@ -43,8 +43,28 @@ test-lowest:
 	.venv-lowest/bin/python -m pip install --quiet -e '.[dev]' 'transformers==$(LOWEST).0'
 	.venv-lowest/bin/python -m pytest
 
+# The docs site in site/, and its tests: links, and what Chromium says of each page.
+DOCS := $(VENV)/.docs
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	$(BIN)/python -m pytest -n 0 tests/test_site.py --site site
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[docs]'
+	touch $(DOCS)
+
+# The reports of docs/gallery, made by the commands on its page. Paths of this machine are taken out. Takes 15 minutes.
+GALLERY := $(CURDIR)/build/gallery
+gallery: install
+	rm -rf $(GALLERY) && mkdir -p $(GALLERY)
+	sed -n '/^```bash/,/^```/{/^```/!p}' docs/gallery/index.md > $(GALLERY)/commands.sh
+	cd $(GALLERY) && PATH="$(abspath $(BIN)):$$PATH" sh -ex commands.sh
+	for run in $(GALLERY)/*/report.html; do \
+	    sed 's|$(GALLERY)/||g' $$run > docs/gallery/$$(basename $$(dirname $$run)).html; \
+	done
+
 bench: install
 	$(BIN)/python benchmarks/folded_speed.py --shapes 8x128 4x256 2x512
 
 clean:
-	rm -rf $(VENV) .venv-lowest build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

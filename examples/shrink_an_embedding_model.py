@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sentence_transformers import SentenceTransformer, util
 
+from attentrim.runs.headline import headline_of
 from attentrim.runs.pipeline import run
 from attentrim.runs.settings import RunSettings
 
@@ -35,9 +36,9 @@ finished = run(
     ),
     say=print,
 )
+print(headline_of(finished.result, finished.speed, here=True))
 for name, value in finished.result["metrics"].items():
     print(f"{name:20} {value:.3f}")
-print(f"measured speed       {finished.result['speedup_measured']:.2f} times the model's it was made from")
 
 texts = Path(args.texts).read_text(encoding="utf-8").splitlines()[:5000]
 query = texts[0]

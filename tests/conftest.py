@@ -34,12 +34,25 @@ def pytest_addoption(parser):
         action="store_true",
         help="loaded models round otherwise, as on some processors",
     )
+    parser.addoption("--site", help="the directory of the built docs site, to be tested (make docs)")
 
 
 @pytest.fixture(autouse=True)
 def _misaligned(request, monkeypatch):
     if request.config.getoption("--misaligned"):
         round_by_alignment(monkeypatch)
+
+
+@pytest.fixture
+def flops_for_time(monkeypatch):
+    """Speeds are counted in FLOPs: the measured time of a tiny model depends on Python and on the load."""
+    from attentrim.methods.fisher import speeds
+    from attentrim.speed import timing
+    from attentrim.speed.measuring import flops_table
+
+    monkeypatch.setattr(speeds, "obtain_table", lambda model, target, progress: flops_table(model, target))
+    monkeypatch.setattr(timing, "MOST_REPEATS", 1)
+    monkeypatch.setattr(timing, "LEAST_REPEATS", 1)
 
 
 @pytest.fixture

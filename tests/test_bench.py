@@ -531,21 +531,26 @@ def test_command_prints_tables(places, capsys):
     assert "1 CPU threads" in printed
     assert "cpu, float32, 2 x 12" in printed
     assert "model_type is bert here and mpnet in --against" in printed
-    assert "sdpa against (cpu, float32): mpnet has no SDPA attention" in printed
+    assert "before, sdpa (cpu, float32): mpnet has no SDPA attention" in printed
+    assert "before, eager" in printed
+    assert "after, eager" in printed
     assert "int8 (12,648 parameters) was not retrained" in printed
 
 
 def test_the_tables_say_what_int8_refers_to(in_int8, capsys):
     show_rows(Output(), in_int8)
     printed = capsys.readouterr().out
-    assert "onnx-int8 model" in printed
+    assert "after, onnx-int8" in printed
     assert "speed-ups of onnx-int8 refer to onnx, so quantisation is part of them" in printed
     show_rows(Output(), [replace(row, reference_backend="onnx-int8") for row in in_int8[2:]])
     assert "refer to" not in capsys.readouterr().out
 
 
 def test_default_backend_is_one_that_the_model_has(places, capsys):
-    data = run_json(capsys, "--model", places["mpnet"], "--batch_sizes", "1", "--lengths", "8", "--repeats", "1")
+    alone = ["--model", places["mpnet"], "--batch_sizes", "1", "--lengths", "8", "--repeats", "1"]
+    assert main(["bench", *alone]) == 0
+    assert not {"before", "after", "model"} & set(capsys.readouterr().out.replace(",", " ").split())
+    data = run_json(capsys, *alone)
     assert [(row["backend"], row["remark"]) for row in data["rows"]] == [("eager", None)]
     assert data["against"] is data["parameters_against"] is None
 
@@ -558,7 +563,7 @@ def test_default_backend_is_one_that_the_model_has(places, capsys):
         (["--padding", "2"], "--padding is the share"),
         (["--out", "/no/such/place/bench.json"], "it must be a file in a directory that exists"),
         (["--against", "/no/such/model"], "There is no model directory"),
-        (["--backends", "cudagraph"], "Nothing could be measured. cudagraph model: CUDA graphs need a CUDA device"),
+        (["--backends", "cudagraph"], "Nothing could be measured. cudagraph: CUDA graphs need a CUDA device"),
     ],
 )
 def test_bad_input_gets_one_clear_line(arguments, message, places, capsys, monkeypatch):

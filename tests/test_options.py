@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import inspect
 import json
+import pickle
+import pydoc
 
 import pytest
 
@@ -10,6 +15,7 @@ import attentrim
 from attentrim.distillation import FLAGS
 from attentrim.errors import AttentrimError, MethodError
 from attentrim.methods import METHODS
+from attentrim.options import current_fields
 from attentrim.registry import Registry
 
 
@@ -89,3 +95,54 @@ def test_the_registry_refuses_duplicates_and_bad_names():
         table.register("One Two", 2)
     with pytest.raises(AttentrimError, match=r"Unknown thing 'one-tow'\. Did you mean 'one-two'"):
         table["one-tow"]
+
+
+OPTIONS = [*(METHODS[name] for name in METHODS), attentrim.Distillation]
+
+
+@pytest.mark.parametrize("config", OPTIONS, ids=lambda config: config.__name__)
+def test_every_parameter_is_in_the_docstring(config):
+    text = " ".join(inspect.getdoc(config).split())
+    summary, listed = text.split("Args:")
+    assert summary
+    for entry in current_fields(config):
+        assert f" {entry.name} (" in listed
+        assert f"default {entry.default!r}): {entry.metadata['help']}".rstrip(".") in listed
+        if entry.metadata["rule"]:
+            assert entry.metadata["rule"].text.removeprefix("one of ") in listed
+    for entry in config.__dataclass_fields__.values():
+        if "renamed" in entry.metadata:
+            assert f" {entry.name} (" not in listed
+
+
+def test_help_shows_what_a_method_inherits_and_what_it_changes():
+    text = pydoc.plain(pydoc.render_doc(attentrim.HISP))
+    assert "target_sparsity (float, default 0.5): remove just this share" in text
+    assert "rounds (int, default 1)" in text
+    assert text.count("target_sparsity (") == 1
+
+
+def test_an_unknown_setting_is_answered_with_the_nearest_in_python_too():
+    for make in (attentrim.AutoAttention, lambda **given: attentrim.AutoAttention.from_settings(given)):
+        with pytest.raises(MethodError, match=r"^Unknown setting of AutoAttention 'target_sparcity'\. Did you mean "):
+            make(target_sparcity=0.5)
+    with pytest.raises(MethodError, match=r"^Unknown setting of Distillation 'hiden'\. Did you mean 'hidden'\?"):
+        attentrim.Distillation(hiden=1.0)
+    with pytest.raises(MethodError, match=r"^Name the settings of HISP, as in HISP\(\w+=\.\.\.\)\.$"):
+        attentrim.HISP(0.5)
+
+
+def test_a_method_may_have_an_init_of_its_own():
+    class Own(attentrim.Distillation):
+        def __init__(self, strength, **more):
+            super().__init__(logits=strength, **more)
+
+    assert Own(2.0, temperature=3.0).temperature == 3.0
+    assert Own(strength=2.0).logits == 2.0
+
+
+@pytest.mark.parametrize("made", [attentrim.AutoAttention(gate_lr=3.0), attentrim.Distillation(hidden=1.0)])
+def test_settings_survive_copies(made):
+    assert copy.deepcopy(made) == made
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert dataclasses.replace(made) == made

@@ -365,6 +365,13 @@ def test_the_most_that_heads_can_give_is_a_model_without_them(bert):
     assert 1 < most_speedup(half, ["uniform"]) < most_speedup(bert, ["uniform"])
 
 
+def test_a_plan_shows_what_it_removes_in_one_line(bert):
+    plan = Plan.of(bert, heads={0: [0]}, neurons={1: range(5)}, made_by={"method": "fisher"})
+    assert repr(plan) == "<Plan for bert: removes 1 of 8 attention heads, 5 of 64 neurons; made by fisher>"
+    assert str(plan) == repr(plan)
+    assert repr(Plan.of(bert)) == "<Plan for bert: removes nothing>"
+
+
 def test_heads_of_uniform_sites_are_neither_kept_nor_removed(bert):
     plan = Plan.of(bert, heads={0: [0]}, uniform=[1])
     before, after = plan_cost(bert, plan)

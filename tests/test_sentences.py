@@ -71,6 +71,7 @@ def test_several_ways_of_pooling_stand_side_by_side():
 # Directories
 
 
+WHOLE = "SentenceTransformer"
 PARTS = {
     "mean": {},
     "cls": {"pooling": {"pooling_mode_cls_token": True}},
@@ -85,6 +86,8 @@ PARTS = {
         "normalize": True,
     },
     "prompt": {"prompt": "query: ", "normalize": True},
+    "prompt, cut": {"prompt": "query: ", "normalize": True, "settings": {"truncate_dim": 7, "model_type": WHOLE}},
+    "length of the tokenizer": {"lengths": {}, "tokenizer_length": 6},
     "lower case": {"lengths": {"max_seq_length": 5, "do_lower_case": True}},
 }
 
@@ -159,6 +162,8 @@ def test_a_model_without_modules_gets_the_mean_normalised(tmp_path):
         ({"paths": {"Transformer": "0_Transformer"}}, "Save it anew"),
         ({"paths": {"Pooling": "../other"}}, "must be a list of modules"),
         ({"lengths": {"transformer_task": "fill-mask"}}, "used for fill-mask"),
+        ({"settings": {"model_type": "SparseEncoder"}}, "is a SparseEncoder of sentence-transformers"),
+        ({"settings": {"default_prompt_name": "passage"}}, "names the prompt 'passage'"),
     ],
 )
 def test_what_cannot_be_done_as_a_directory_says_is_refused_by_name(tmp_path, change, says):
@@ -180,6 +185,39 @@ def test_models_that_cannot_embed_are_refused_with_the_reason(tmp_path, name, sa
     tf.AutoModel.from_config(zoo.CONFIGS[name]()).save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModelError, match=says):
         embedding_model(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "mark", [{"sentence_transformers": {"activation_fn": "x"}}, {"sbert_ce_default_activation_function": "x"}]
+)
+def test_a_cross_encoder_is_refused_by_what_its_config_says(tmp_path, mark):
+    config = tf.BertConfig.from_dict({**zoo.CONFIGS["bert"]().to_dict(), **mark})
+    tf.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError, match="cross-encoder"):
+        embedding_model(str(tmp_path))
+
+
+def test_settings_that_are_none_are_one_clear_line(tmp_path):
+    directory = ts.directory(tmp_path)
+    ts.write(directory / "config_sentence_transformers.json", ["prompts"])
+    with pytest.raises(AttentrimError, match="must hold settings by name"):
+        find_modules(str(directory))
+
+
+def test_the_length_of_the_tokenizer_is_no_part_of_what_is_written(tmp_path):
+    """Another tokenizer may lie in the new directory."""
+    modules = find_modules(str(ts.directory(tmp_path, lengths={}, tokenizer_length=6)))
+    assert modules.max_length == 6
+    assert "tokenizer_config.json" not in modules.files
+
+
+def test_numbers_in_an_embedding_are_counted(tmp_path):
+    dense = ts.directory(tmp_path / "dense", dense={}, settings={"truncate_dim": 5})
+    assert find_modules(str(dense)).width(24) == 5
+    both = ts.directory(
+        tmp_path / "both", pooling={"pooling_mode": ["mean", "max"]}, settings={"truncate_dim": 99}, new=True
+    )
+    assert find_modules(str(both)).width(24) == 48
 
 
 def test_a_decoder_embeds_if_its_modules_say_how(tmp_path):

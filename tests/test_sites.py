@@ -7,14 +7,28 @@ import torch
 import transformers as tf
 import zoo
 
-from attentrim import find_sites
+from attentrim import Plan, find_sites, trim
 from attentrim.architectures import ARCHITECTURES
 from attentrim.errors import UnsupportedModelError
+from attentrim.structures.layers import find_layers
+from attentrim.structures.neurons import find_blocks
 
 
 def test_the_matrix_covers_the_table():
     covered = set(zoo.CONFIGS) | {"clip_text_model", "clip_vision_model"}
     assert set(ARCHITECTURES) == covered
+
+
+def test_places_show_themselves_in_one_line():
+    bert = zoo.build("bert")
+    model = trim(bert, Plan.of(bert, heads={0: [1]}, uniform=[1]))
+    first, second = find_sites(model)
+    assert repr(first) == "<Site 0, encoder.layer.0.attention.self: 3 heads of size 6>"
+    assert repr(second) == "<Site 1, encoder.layer.1.attention.self: uniform attention>"
+    assert repr(find_blocks(model)[0]) == "<Block 0, encoder.layer.0: 32 neurons>"
+    assert repr(find_layers(model)[1]) == "<Layer 1, encoder.layer.1>"
+    windowed = find_sites(zoo.build("mistral"))[0]
+    assert repr(windowed).endswith(f" in 2 groups, causal, window of {windowed.window}>")
 
 
 @pytest.mark.parametrize("name", list(zoo.CONFIGS))

@@ -71,6 +71,8 @@ def directory(
     normalize: bool = False,
     lengths: dict[str, Any] | None = None,
     prompt: str = "",
+    settings: dict[str, Any] | None = None,
+    tokenizer_length: int | None = None,
     new: bool = False,
     layers: int = 2,
     seed: int = 0,
@@ -80,7 +82,9 @@ def directory(
     built = tf.AutoModel.from_config(zoo.CONFIGS[model](layers))
     zoo.liven(built, 2.0)
     built.save_pretrained(place)
-    tokenizer().save_pretrained(place)
+    reader = tokenizer()
+    reader.model_max_length = tokenizer_length or reader.model_max_length
+    reader.save_pretrained(place)
     if not modules:
         return place
     types = types or ["Transformer", "Pooling", *["Dense"] * (dense is not None), *["Normalize"] * normalize]
@@ -95,9 +99,12 @@ def directory(
         del pooling["word_embedding_dimension"]
     write(place / "modules.json", listed)
     write(place / "1_Pooling" / "config.json", pooling)
-    write(place / "sentence_bert_config.json", lengths or {"max_seq_length": 32, "do_lower_case": False})
+    write(
+        place / "sentence_bert_config.json",
+        {"max_seq_length": 32, "do_lower_case": False} if lengths is None else lengths,
+    )
     named = {"prompts": {"query": prompt}, "default_prompt_name": "query"} if prompt else {}
-    write(place / "config_sentence_transformers.json", {**named, "similarity_fn_name": "cosine"})
+    write(place / "config_sentence_transformers.json", {**named, "similarity_fn_name": "cosine", **(settings or {})})
     if dense is not None:
         write(place / "2_Dense" / "config.json", {"in_features": 24, "out_features": 8, "bias": True, **dense})
         weights = {"linear.weight": torch.randn(8, 24) / 5, "linear.bias": torch.randn(8) / 5}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
-from typing import Any
+from typing import Any, Self
 
 from .errors import MethodError, unknown_name
 
@@ -58,6 +60,57 @@ def current_fields(config: Any) -> list[Field[Any]]:
     return [entry for entry in fields(config) if "renamed" not in entry.metadata]
 
 
+class Options:
+    """Base of the dataclasses whose fields are made by `option`.
+
+    Their docstrings list the parameters, with the help text of each. An unknown parameter is answered with the
+    nearest name.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        described = (inspect.cleandoc(cls.__dict__.get("__doc__") or ""), _parameters(cls))
+        cls.__doc__ = "\n\n".join(filter(None, described))
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        known = inspect.signature(cls.__init__).parameters
+        sorts = {parameter.kind for parameter in known.values()}
+        for name in kwargs:
+            if name not in known and inspect.Parameter.VAR_KEYWORD not in sorts:
+                raise MethodError(_unknown(cls, name))
+        if args and sorts == {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}:
+            first = current_fields(cls)[0].name
+            raise MethodError(f"Name the settings of {cls.__name__}, as in {cls.__name__}({first}=...).")
+        return super().__new__(cls)
+
+
+def _parameters(config: type) -> str:
+    """The 'Args:' section of a docstring. The class is not a dataclass yet, but what it inherits from is one."""
+    found: dict[str, tuple[Any, Field[Any]]] = {}
+    for owner in reversed(config.__mro__):
+        own = owner.__dict__.get("__dataclass_fields__") or owner.__dict__
+        hints = inspect.get_annotations(owner)
+        for name, entry in own.items():
+            if isinstance(entry, Field) and "help" in entry.metadata:
+                found[name] = (hints.get(name) or entry.type, entry)
+    lines = [_described(name, *found[name]) for name in found if "renamed" not in found[name][1].metadata]
+    return "\n".join(["Args:", *lines]) if lines else ""
+
+
+def _described(name: str, kind: Any, entry: Field[Any]) -> str:
+    """'target_sparsity (float | None, default None): remove just this share. Must be in [0, 1).'"""
+    rule: Rule | None = entry.metadata["rule"]
+    text = str(entry.metadata["help"]).rstrip(".")
+    must_be = f" Must be {rule.text}." if rule and rule.text.removeprefix("one of ") not in text else ""
+    shown = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    line = f"{name} ({shown}, default {entry.default!r}): {text}.{must_be}"
+    return textwrap.fill(line, 100, initial_indent=" " * 4, subsequent_indent=" " * 8, break_on_hyphens=False)
+
+
+def _unknown(config: type, name: str) -> str:
+    return unknown_name(f"setting of {config.__name__}", name, [entry.name for entry in current_fields(config)])
+
+
 def check_options(config: Any) -> None:
     """Raise for the first field whose value breaks its type or its rule."""
     hints = typing.get_type_hints(type(config))
@@ -88,8 +141,7 @@ def from_text(config: type, settings: Mapping[str, Any]) -> dict[str, Any]:
     result = {}
     for name, value in settings.items():
         if name not in known:
-            available = [entry.name for entry in current_fields(config)]
-            raise MethodError(unknown_name(f"setting of {config.__name__}", name, available))
+            raise MethodError(_unknown(config, name))
         optional = known[name].default is None
         result[name] = _converted(config.__name__, name, value, _plain_type(hints[name]), optional)
     return result

@@ -103,6 +103,11 @@ class Plan:
         """How much there is after it, by kind."""
         return [left for kind in kinds() if kind.places in self.shapes and (left := kind.left(self))]
 
+    def __repr__(self) -> str:
+        """'<Plan for bert: removes 2 of 72 attention heads, 700 of 9,216 neurons>'"""
+        by = f"; made by {method}" if (method := self.made_by.get("method")) else ""
+        return f"<Plan for {self.model_type}: removes {', '.join(self.describe()) or 'nothing'}{by}>"
+
     def __bool__(self) -> bool:
         """Whether the plan removes anything."""
         return bool(self.removed)

@@ -60,6 +60,13 @@ def last_complete(directory: str | Path) -> str | None:
     return str(max(whole, key=lambda path: whole[path])) if whole else None
 
 
+def nothing_to_resume(directory: str | Path) -> str:
+    return (
+        f"There is no checkpoint to resume from: {directory} holds none that is complete. To train from the start, "
+        "leave resume_from_checkpoint out."
+    )
+
+
 def checkpoints_in(directory: str | Path) -> list[Path]:
     place = Path(directory)
     return [path for path in place.iterdir() if CHECKPOINT.match(path.name)] if place.is_dir() else []

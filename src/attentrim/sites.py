@@ -85,6 +85,12 @@ class Site:
     window: int | None
     uniform: bool
 
+    def __repr__(self) -> str:
+        """'<Site 0, encoder.layer.0.attention.self: 12 heads of size 32>'"""
+        causal = ", causal" if self.causal else ""
+        window = f", window of {self.window}" if self.window else ""
+        return f"<Site {self.index}, {self.name}: {self.shape}{causal}{window}>"
+
     @property
     def shape(self) -> SiteShape:
         return SiteShape(self.path, self.heads, self.head_size, self.groups, self.uniform, self.key_heads)

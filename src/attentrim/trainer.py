@@ -29,7 +29,15 @@ from .methods.processes import average
 from .methods.session import Session
 from .modes import evaluating
 from .plan import Plan
-from .resuming import STATE, check_same_run, check_whole, fingerprint, last_complete, write_fingerprint
+from .resuming import (
+    STATE,
+    check_same_run,
+    check_whole,
+    fingerprint,
+    last_complete,
+    nothing_to_resume,
+    write_fingerprint,
+)
 from .schedules import restarted
 from .sentences.answers import Answered, embeddings_of
 from .sentences.model import embeds
@@ -131,7 +139,7 @@ class Trainer(OrderedTrainer):
         """As the stock Trainer's; it goes on only from a checkpoint that is whole, and of the same run."""
         found = last_complete(self.directory) if resume_from_checkpoint is True else resume_from_checkpoint
         if resume_from_checkpoint is True and found is None:
-            raise TrainingError(f"There is nothing to go on from: {self.directory} holds no checkpoint that is whole.")
+            raise TrainingError(nothing_to_resume(self.directory))
         self._checkpoint = str(found) if found else None
         self.check_resume(self._checkpoint)
         self._last_step_end = -1

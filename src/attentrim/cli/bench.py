@@ -12,7 +12,7 @@ from ..errors import AttentrimError
 from ..runs.directories import check_output_file
 from ..runs.reader.files import BENCH
 from .output import Output, positive, size_table
-from .speed_table import label, show_rows
+from .speed_table import labels, show_rows
 
 HELP = "measure latency, throughput and size of a model beside another, in turn and on the same inputs"
 EXAMPLES = """  attentrim bench --model ./small --against bert-base-uncased
@@ -23,6 +23,7 @@ EXAMPLES = """  attentrim bench --model ./small --against bert-base-uncased
   attentrim bench --model ./small --against ./dense --lengths 512 --decode 64
 
 how to read it:
+  before      --against; after is --model
   speed-up    how many times faster than --against in the same backend (without --against: than --model in the first
               backend): the median of the ratios within repeats, with quartiles. onnx-int8 rows refer to --against in
               float: in onnx, or without it in the first of the other backends
@@ -156,6 +157,7 @@ def _measure(args: argparse.Namespace, model: Any, against: Any) -> list[Row]:
         new_tokens=args.decode,
     )
     if all(row.milliseconds_median is None for row in rows):
+        label = labels(rows)
         reasons = dict.fromkeys(f"{label(row)}: {row.remark}" for row in rows)
         raise AttentrimError(f"Nothing could be measured. {'; '.join(reasons)}")
     return rows

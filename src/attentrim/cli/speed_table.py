@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..bench import RIVALS, Row
 from ..bench.settings import INT8
 from .output import Output
 
 COLUMNS = ("", "ms (quartiles)", "seq/s", "speed-up (quartiles)", "FLOPs", "diff")
+MOMENTS = {"against": "before", "model": "after"}
+"""The names of rows, for people."""
 DECODING = ("", "prompt ms", "speed-up", "tokens/s", "speed-up (quartiles)", "diff")
 
 
 def show_rows(output: Output, rows: Sequence[Row]) -> None:
     """A table for each device, dtype and shape, and below them why some rows are missing."""
+    label = labels(rows)
     remarks: dict[str, dict[str, None]] = {}
     for key in dict.fromkeys(map(_setting, rows)):
         here = [row for row in rows if _setting(row) == key]
         decoding = here[0].new_tokens is not None
         cells = _decoding_cells if decoding else _cells
-        measured = [cells(row) for row in here if row.milliseconds_median is not None]
+        measured = [(label(row), *cells(row)) for row in here if row.milliseconds_median is not None]
         if measured:
             output.table(key, DECODING if decoding else COLUMNS, measured)
         for row in here:
@@ -34,8 +37,16 @@ def show_rows(output: Output, rows: Sequence[Row]) -> None:
         output.say(f"{name} ({parameters:,} parameters) was not retrained: its answers are not the dense model's")
 
 
-def label(row: Row) -> str:
-    return row.name if row.name in RIVALS else f"{row.backend} {row.name}"
+def labels(rows: Sequence[Row]) -> Callable[[Row], str]:
+    """What to call each of these rows: 'before, sdpa' and 'after, sdpa'; 'sdpa' where nothing is compared."""
+    compared = any(row.name == "against" for row in rows)
+
+    def label(row: Row) -> str:
+        if row.name in RIVALS:
+            return row.name
+        return f"{MOMENTS[row.name]}, {row.backend}" if compared else row.backend
+
+    return label
 
 
 def _setting(row: Row) -> str:
@@ -45,7 +56,6 @@ def _setting(row: Row) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     return (
-        label(row),
         _spread(row.milliseconds_median, row.milliseconds_quartiles),
         f"{row.sequences_per_second:,.0f}",
         _spread(row.speedup, row.speedup_quartiles),
@@ -56,7 +66,6 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _decoding_cells(row: Row) -> tuple[str, ...]:
     return (
-        label(row),
         "" if row.prefill_milliseconds is None else f"{row.prefill_milliseconds:.1f}",
         "" if row.prefill_speedup is None else f"{row.prefill_speedup:.2f}",
         "" if row.tokens_per_second is None else f"{row.tokens_per_second:,.1f}",

@@ -74,6 +74,16 @@ def _summary(
     )
 
 
+NO_INTERVAL = "needs 2 seeds"
+
+
+def interval_in_words(difference: float | None, bounds: Sequence[float] | None, places: int = 4) -> str:
+    """'-0.0123 to +0.0456', or why there is none; nothing for what is not compared with anything."""
+    if bounds is None:
+        return "" if difference is None else NO_INTERVAL
+    return f"{bounds[0]:+.{places}f} to {bounds[1]:+.{places}f}"
+
+
 def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
@@ -137,7 +147,6 @@ def short_table(summaries: Sequence[Summary], metric: str, baseline: str | None)
     """The same for a terminal."""
     rows = []
     for item in summaries:
-        low, high = item.interval or (None, None)
         removed = _number(item.sparsity, "{:.0%}") + (
             _number(item.uniform, " + {:g} uniform sites") if item.uniform else ""
         )
@@ -146,7 +155,7 @@ def short_table(summaries: Sequence[Summary], metric: str, baseline: str | None)
                 item.name,
                 _number(item.mean, "{:.4f}") + _number(item.sd, " ± {:.4f}") + (" (failed)" if item.failed else ""),
                 _number(item.difference, "{:+.4f}"),
-                _number(low, "{:+.3f} to ") + _number(high, "{:+.3f}"),
+                interval_in_words(item.difference, item.interval, places=3),
                 removed,
                 _number(item.seconds, "{:.0f}"),
             ]
@@ -156,14 +165,13 @@ def short_table(summaries: Sequence[Summary], metric: str, baseline: str | None)
 
 def _cells(summary: Summary) -> list[str]:
     count = f"{summary.seeds}" + (f" ({summary.failed} failed)" if summary.failed else "")
-    low, high = summary.interval or (None, None)
     return [
         summary.name,
         _number(summary.mean, "{:.4f}"),
         _number(summary.sd, "{:.4f}"),
         count,
         _number(summary.difference, "{:+.4f}"),
-        _number(low, "{:+.4f} to ") + _number(high, "{:+.4f}"),
+        interval_in_words(summary.difference, summary.interval),
         _number(summary.sparsity, "{:.1%}"),
         _number(summary.uniform, "{:g}"),
         _number(summary.seconds, "{:.0f}"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ..errors import MethodError
-from ..options import NOT_NEGATIVE, POSITIVE, SHARE, check_options, option
+from ..options import NOT_NEGATIVE, POSITIVE, SHARE, Options, check_options, option
 
 __all__ = ["FLAGS", "IGNORED", "OF_EMBEDDINGS", "Distillation", "flag_help"]
 
@@ -28,7 +28,7 @@ DISTANCES = ("distill_logits", "distill_hidden", "distill_embedding", "distill_s
 
 
 @dataclass(kw_only=True)
-class Distillation:
+class Distillation(Options):
     """How much to learn from a teacher. Works with any method and with none.
 
     trainer = attentrim.Trainer(model=model, teacher=teacher, distillation=attentrim.Distillation(logits=1.0), ...)

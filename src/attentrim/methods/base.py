@@ -14,6 +14,7 @@ from ..options import (
     POSITIVE,
     SHARE,
     SHARE_OR_ALL,
+    Options,
     check_options,
     current_fields,
     from_text,
@@ -62,7 +63,7 @@ class DataNeeds:
 
 
 @dataclass(kw_only=True)
-class Method:
+class Method(Options):
     """Base of all methods. A method is its own config: fields are settings, checked when it is made."""
 
     name: ClassVar[str]

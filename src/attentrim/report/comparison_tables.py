@@ -29,13 +29,19 @@ def summary_table(points: Points, whole: Mapping[str, Any]) -> Numbers:
                 str(len(point.values)),
                 f"{point.gone:.1%}",
                 "" if known.get("difference") is None else f"{known['difference']:+.4f}",
-                "" if not interval else f"{interval[0]:+.4f} to {interval[1]:+.4f}",
+                _interval(known.get("difference"), interval),
             ]
         )
     names = ["run", f"{points.metric} (mean ± sd)", "seeds", points.gone_means]
     if any(row[4] for row in rows):
         return Numbers([*names, f"against {points.baseline}", "95% interval"], rows)
     return Numbers(names, [row[:4] for row in rows])
+
+
+def _interval(difference: float | None, interval: Sequence[float] | None) -> str:
+    if not interval:
+        return "" if difference is None else "needs 2 seeds"
+    return f"{interval[0]:+.4f} to {interval[1]:+.4f}"
 
 
 def runs_table(entered: Sequence[Compared]) -> Numbers:

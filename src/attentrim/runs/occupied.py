@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import AttentrimError
-from ..resuming import checkpoints_in, last_complete
+from ..resuming import checkpoints_in, last_complete, nothing_to_resume
 from .reader import ATTENTION, BENCH, CONFIG, HISTORY, METRICS, PLAN, is_run
 
 LOCK = ".attentrim.lock"
@@ -41,7 +41,8 @@ def locked(directory: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        (directory / LOCK).unlink(missing_ok=True)
+        with suppress(PermissionError):  # on Windows, which removes the file of a lock when it is released
+            (directory / LOCK).unlink(missing_ok=True)
         lock.release()
 
 
@@ -68,7 +69,7 @@ def checkpoint_to_resume(directory: Path, wanted: str | None, overwrite: bool) -
             f"{directory} holds a finished run: choose another --output_dir, or replace it (--overwrite_output_dir)."
         )
     if wanted and wanted.lower() == "true":
-        raise AttentrimError(f"There is nothing to go on from: {directory} holds no checkpoint that is whole.")
+        raise AttentrimError(nothing_to_resume(directory))
     return None if wanted else found
 
 

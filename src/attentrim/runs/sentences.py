@@ -41,8 +41,10 @@ def prepared(model: Any, name: str, max_length: int | None, say: Say = ignore) -
 
 def usual_length(model: Any, otherwise: int) -> int:
     """Tokens of the longest text that the model reads whole."""
+    if not embeds(model):
+        return otherwise
     longest = min(LONGEST, most_tokens(model))
-    return min(model.sentence_modules.max_length or otherwise, longest) if embeds(model) else otherwise
+    return min(model.sentence_modules.max_length or longest, longest)
 
 
 def check_teacher(teacher: Any, model: Any, name: str, tokenizers: tuple[Any, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import TaskError
 from ..tasks import TASKS, Task
-from ..tasks.examples import Columns
+from ..tasks.examples import Columns, bad_row
 from ..tasks.kinds import KINDS
 from ..tasks.kinds.embedding import OF_PAIRS
 from ..tasks.own import (
@@ -83,7 +83,7 @@ def task_of_own_data(
     wanted = given_columns(settings)
     table = source.table(split)
     if table.problems and not settings.skip_bad_rows:
-        raise TaskError(table.problems[0])
+        raise TaskError(bad_row(table.problems[0]))
     if wanted.kind == "embedding":
         columns = columns_of_texts(table, wanted, split != "train")
         say(_reading(columns))

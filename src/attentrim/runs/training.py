@@ -65,6 +65,8 @@ def training_parser() -> argparse.ArgumentParser:
     made = HfArgumentParser(typing.cast("Any", TrainingArguments))
     made.error = refuse  # type: ignore[method-assign]
     made.allow_abbrev = False
+    (resume,) = (action for action in made._actions if action.dest == "resume_from_checkpoint")
+    resume.nargs, resume.const = "?", "true"  # without a value: from the last one
     return made
 
 

@@ -23,6 +23,8 @@ from .writing import default_modules
 
 ENCODERS = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 """The half of an encoder-decoder that embeds texts."""
+SCORES_PAIRS = ("sentence_transformers", "sbert_ce_default_activation_function")
+"""Settings that sentence-transformers leaves in the config of a cross-encoder, in newer and in older versions."""
 LONGEST = 512
 """Tokens of a text, where neither a model's modules nor its user say how many."""
 
@@ -75,6 +77,11 @@ def check_embeds(model: Any, name: str, told: bool) -> None:
     if "input_ids" not in accepted or {"pixel_values", "input_values", "input_features"} & accepted.keys():
         raise UnsupportedModelError(
             f"{name} is a {kind} model, which does not read text alone: it cannot embed texts."
+        )
+    if not told and any(hasattr(model.config, mark) for mark in SCORES_PAIRS):
+        raise UnsupportedModelError(
+            f"{name} is a cross-encoder of sentence-transformers: it scores pairs of texts that it reads as one, and "
+            "does not embed texts."
         )
     if not told and all(site.causal for site in find_sites(model)):
         raise UnsupportedModelError(

@@ -22,6 +22,16 @@ class Normalize:
 
 
 @dataclass(frozen=True)
+class Truncate:
+    """To the first numbers."""
+
+    width: int
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        return vectors[..., : self.width]
+
+
+@dataclass(frozen=True)
 class Dense:
     """A projection whose weights stay as they are."""
 
@@ -41,7 +51,7 @@ class SentenceModules:
 
     pooling: tuple[str, ...]
     """Names in `pooling.MODES`; the results of several stand side by side."""
-    steps: tuple[Dense | Normalize, ...]
+    steps: tuple[Dense | Normalize | Truncate, ...]
     max_length: int | None = None
     """Tokens of the longest text that is read whole."""
     lower_case: bool = False
@@ -58,8 +68,13 @@ class SentenceModules:
 
     def width(self, hidden: int) -> int:
         """Numbers in an embedding, of a model with so many per token."""
-        projections = [step for step in self.steps if isinstance(step, Dense)]
-        return projections[-1].weight.shape[0] if projections else len(self.pooling) * hidden
+        width = len(self.pooling) * hidden
+        for step in self.steps:
+            if isinstance(step, Dense):
+                width = step.weight.shape[0]
+            elif isinstance(step, Truncate):
+                width = min(width, step.width)
+        return width
 
     def prepared(self, text: str) -> str:
         """A text as the tokenizer gets it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from transformers.utils.hub import cached_file
 from ..errors import AttentrimError, UnsupportedModelError, unknown_name
 from ..guarded import MOST_BYTES, belongs, parse_json
 from .listing import MODULES, is_entry
-from .modules import Dense, Normalize, SentenceModules, activation_named
+from .modules import Dense, Normalize, SentenceModules, Truncate, activation_named
 from .pooling import MODES
 
 SETTINGS = "config_sentence_transformers.json"
@@ -22,9 +23,14 @@ LENGTHS = tuple(
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
 """Where the longest input stands: the name is the first model that it was written for, whatever the model is."""
+TOKENIZER = "tokenizer_config.json"
+"""Where it stands since version 6: as model_max_length."""
+WHOLE = "SentenceTransformer"
+"""The kind of model that is read here. Directories of others say so."""
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 MOST_WEIGHTS = 2**28
 """Bytes of a projection."""
+UNLIMITED = 1e9
 OLD_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -50,6 +56,12 @@ def find_modules(name: str) -> SentenceModules | None:
         return None
     if not isinstance(listed, list) or not all(is_entry(entry) for entry in listed):
         raise AttentrimError(f"{name}: {MODULES} must be a list of modules, each with a type and a path.")
+    settings = files.mapping(SETTINGS)
+    if settings.get("model_type") not in (None, WHOLE):
+        raise UnsupportedModelError(
+            f"{name} is a {settings['model_type']} of sentence-transformers: only a {WHOLE} gives each text one "
+            "embedding."
+        )
     kinds = [_kind(entry["type"], name) for entry in listed]
     if kinds[:2] != ["Transformer", "Pooling"] or "Transformer" in kinds[1:] or "Pooling" in kinds[2:]:
         raise UnsupportedModelError(
@@ -61,26 +73,34 @@ def find_modules(name: str) -> SentenceModules | None:
             f"{name}: its transformer lies in {listed[0]['path']}, as old versions of sentence-transformers wrote it. "
             "Save it anew: SentenceTransformer(old).save_pretrained(new)."
         )
-    settings = files.json(SETTINGS) or {}
-    lengths: Mapping[str, Any] = next((found for file in LENGTHS if (found := files.json(file))), {})
+    lengths: Mapping[str, Any] = next((found for file in LENGTHS if (found := files.mapping(file))), {})
     if lengths.get("transformer_task", "feature-extraction") != "feature-extraction":
         raise UnsupportedModelError(f"{name}: its transformer is used for {lengths['transformer_task']}.")
-    prompt = (settings.get("prompts") or {}).get(settings.get("default_prompt_name")) or ""
-    pooling = files.json(f"{listed[1]['path']}/config.json") or {}
+    prompt = _default_prompt(settings, name)
+    pooling = files.mapping(f"{listed[1]['path']}/config.json")
     if prompt and not pooling.get("include_prompt", True):
         raise UnsupportedModelError(f"{name}: its pooling leaves out the default prompt (include_prompt: false).")
     steps = [
         _dense(files, entry["path"]) if kind == "Dense" else _normalize(files, entry["path"])
         for entry, kind in list(zip(listed, kinds, strict=True))[2:]
     ]
+    truncated = _whole(settings.get("truncate_dim"))
     return SentenceModules(
         _modes(pooling, name),
-        tuple(steps),
-        _whole(lengths.get("max_seq_length")),
+        (*steps, *([Truncate(truncated)] if truncated else [])),
+        _whole(lengths.get("max_seq_length")) or _tokenizer_length(files),
         bool(lengths.get("do_lower_case")),
         prompt,
         files.read,
     )
+
+
+def _default_prompt(settings: Mapping[str, Any], model: str) -> str:
+    prompts, named = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    found = prompts.get(named) if isinstance(prompts, dict) and isinstance(named, str) else None
+    if named is not None and not isinstance(found, str):
+        raise AttentrimError(f"{model}: {SETTINGS} names the prompt {named!r}, and holds no text under that name.")
+    return found or ""
 
 
 def _kind(name: str, model: str) -> str:
@@ -108,6 +128,17 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
+def _tokenizer_length(files: _Files) -> int | None:
+    """None where there is no limit, which the tokenizer's settings say with a number of 31 digits."""
+    content = files.content(TOKENIZER, MOST_BYTES, keep=False)
+    try:
+        settings = json.loads(content or b"{}", parse_int=float)
+    except (ValueError, RecursionError):
+        return None  # who reads the tokenizer will say so
+    found = settings.get("model_max_length") if isinstance(settings, dict) else None
+    return int(found) if isinstance(found, float) and 0 < found < UNLIMITED else None
+
+
 def _check_wiring(config: Mapping[str, Any], path: str, model: str) -> None:
     for key in ("module_input_name", "module_output_name"):
         if config.get(key) not in (None, SENTENCE):
@@ -115,13 +146,13 @@ def _check_wiring(config: Mapping[str, Any], path: str, model: str) -> None:
 
 
 def _normalize(files: _Files, path: str) -> Normalize:
-    _check_wiring(files.json(f"{path}/config.json") or {}, path, files.name)
+    _check_wiring(files.mapping(f"{path}/config.json"), path, files.name)
     return Normalize()
 
 
 def _dense(files: _Files, path: str) -> Dense:
-    config = files.json(f"{path}/config.json")
-    if not isinstance(config, dict):
+    config = files.mapping(f"{path}/config.json")
+    if not config:
         raise AttentrimError(f"{files.name}: {path}/config.json is missing.")
     _check_wiring(config, path, files.name)
     if config.get("use_residual"):
@@ -146,7 +177,7 @@ class _Files:
 
     def json(self, file: str) -> Any:
         """None where there is no such file."""
-        content = self._content(file, MOST_BYTES)
+        content = self.content(file, MOST_BYTES)
         if content is None:
             return None
         try:
@@ -154,13 +185,20 @@ class _Files:
         except (AttentrimError, UnicodeDecodeError) as error:
             raise AttentrimError(f"Cannot read {file} of {self.name}: {error}.") from error
 
+    def mapping(self, file: str) -> dict[str, Any]:
+        """Settings by name; none where there is no such file."""
+        found = self.json(file)
+        if found is not None and not isinstance(found, dict):
+            raise AttentrimError(f"{self.name}: {file} must hold settings by name.")
+        return found or {}
+
     def weights(self, folder: str) -> dict[str, Tensor]:
         from io import BytesIO
 
         from safetensors.torch import load
 
         for file in WEIGHTS:
-            content = self._content(f"{folder}/{file}", MOST_WEIGHTS)
+            content = self.content(f"{folder}/{file}", MOST_WEIGHTS)
             if content is None:
                 continue
             try:
@@ -171,7 +209,8 @@ class _Files:
                 raise AttentrimError(f"Cannot read {folder}/{file} of {self.name}: {error}") from error
         raise AttentrimError(f"{self.name}: {folder} holds no weights ({' or '.join(WEIGHTS)}).")
 
-    def _content(self, file: str, most: int) -> bytes | None:
+    def content(self, file: str, most: int, keep: bool = True) -> bytes | None:
+        """`keep`: the file belongs to the modules, and is written with them."""
         path = self._path(file)
         if path is None:
             return None
@@ -179,7 +218,8 @@ class _Files:
             content = opened.read(most + 1)
         if len(content) > most:
             raise AttentrimError(f"{file} of {self.name} is longer than {most / 2**20:g} MiB.")
-        self.read[file] = content
+        if keep:
+            self.read[file] = content
         return content
 
     def _path(self, file: str) -> Path | None:

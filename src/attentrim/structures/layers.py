@@ -36,6 +36,9 @@ class Layer:
     path: str
     module: nn.Module
 
+    def __repr__(self) -> str:
+        return f"<Layer {self.index}, {self.name}>"
+
     @property
     def shape(self) -> LayerShape:
         return LayerShape(self.path)

@@ -57,6 +57,9 @@ class Block:
     width: int
     """Features that enter it."""
 
+    def __repr__(self) -> str:
+        return f"<Block {self.index}, {self.name}: {self.shape}>"
+
     @property
     def shape(self) -> BlockShape:
         return BlockShape(self.path, self.neurons)

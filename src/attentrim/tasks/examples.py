@@ -68,7 +68,7 @@ def read_examples(
         if name not in table.columns:
             raise missing_column(table, name)
     if table.problems and left_out is None:
-        raise TaskError(table.problems[0])
+        raise TaskError(bad_row(table.problems[0]))
     if left_out is not None:
         left_out.extend(table.problems)
     has_label = columns.label in table.columns and not _unlabelled(table, columns.label, labelled)
@@ -79,7 +79,7 @@ def read_examples(
             examples.append(_example(row, columns, kind, index_of, has_label))
         except _CellError as error:
             if left_out is None:
-                raise TaskError(f"{table.where(number)}: {error}") from None
+                raise TaskError(bad_row(f"{table.where(number)}: {error}")) from None
             left_out.append(f"{table.where(number)}: {error}")
     if not examples:
         raise TaskError(f"{table.origin} holds no examples.")
@@ -89,6 +89,11 @@ def read_examples(
 def missing_column(table: Table, name: str) -> TaskError:
     hint = did_you_mean(name, table.columns)
     return TaskError(f"{table.origin} has no column {name!r}.{hint} It has: {', '.join(table.columns)}.")
+
+
+def bad_row(problem: str) -> str:
+    """What is wrong with a row, and what to do about it."""
+    return f"{problem.rstrip('.')} (--skip_bad_rows leaves such rows out)."
 
 
 class _CellError(Exception):
@@ -120,7 +125,7 @@ def _example(row: Row, columns: Columns, kind: str, index_of: Mapping[str, int],
 
 
 def _no_cell(name: str, row: Row) -> str:
-    return f"there is no cell for the column {name!r} (the row has {len(row)}; --skip_bad_rows leaves such rows out)."
+    return f"there is no cell for the column {name!r} (the row has {len(row)})."
 
 
 def _text(value: Any, column: str) -> str:

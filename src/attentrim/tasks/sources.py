@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import MissingExtraError, TaskError, unknown_name
 from .base import Hub, Local, Task
-from .examples import Columns
+from .examples import Columns, bad_row
 from .tables import FORMATS, RUNNING, Table, read_file
 
 SPLITS = ("train", "validation", "test")
@@ -222,7 +222,7 @@ class CutTrain(Source):
 def cut(table: Table, validation: bool, at_random: bool = True) -> Table:
     """One of the two parts of a table; the same rows each time."""
     if not table.rows:
-        raise TaskError(table.problems[0] if table.problems else f"{table.origin} holds no examples.")
+        raise TaskError(bad_row(table.problems[0]) if table.problems else f"{table.origin} holds no examples.")
     count = max(1, round(SHARE_OF_VALIDATION * len(table)))
     rows = range(len(table))
     held = set(random.Random(0).sample(rows, count) if at_random else rows[-count:])
