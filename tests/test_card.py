@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import tiny_sentences
 import transformers as tf
 import yaml
 import zoo
@@ -17,6 +18,7 @@ from recordings import bench_of, speed_facts, write_run
 from attentrim import Plan, trim
 from attentrim.card import known_as, write_card
 from attentrim.runs.reader import CARD
+from attentrim.sentences.model import embedding_model
 
 
 def trimmed(**removed):
@@ -343,3 +345,107 @@ def test_without_a_model_only_what_was_measured_is_brought_up_to_date(tmp_path):
     assert "| dense | 0.5000 ± 0.1000 | 3 | 0% |" in after
     start, end = after.index("<!-- attentrim: seeds -->"), after.index("<!-- /attentrim: seeds -->")
     assert before.split() == (after[:start] + after[end + len("<!-- /attentrim: seeds -->") :]).split()
+
+
+def test_the_snippet_names_the_directory_and_says_what_a_forgotten_import_looks_like(tmp_path):
+    trimmed().save_pretrained(tmp_path / "small")
+    text = (tmp_path / "small" / CARD).read_text()
+    assert 'import attentrim\nfrom transformers import BertModel\n\nmodel = BertModel.from_pretrained("small")' in text
+    assert "`unexpected keyword argument 'code_revision'`" in text
+    assert "ignore_mismatched_sizes" in text
+    write_card(tmp_path / "small", trimmed(), name="someone/small")
+    assert 'BertModel.from_pretrained("someone/small")' in (tmp_path / "small" / CARD).read_text()
+
+
+CACHED = "models--google-bert--bert-base-uncased/snapshots/0123"
+SNIPPETS = "```python\nSentenceTransformer('other/thing')\nSentenceTransformer('someone/tiny-bert')\n```\n"
+TITLED = f"# tiny-bert\n\n{SNIPPETS}"
+
+
+@pytest.mark.parametrize(
+    ("place", "card", "found"),
+    [
+        ("base", "---\nbase_model: google/bert\n---\n# A model\n", "google/bert"),
+        ("base", TITLED, "someone/tiny-bert"),
+        ("base", TITLED.replace("# tiny-bert", "# another"), None),
+        (CACHED, "", "google-bert/bert-base-uncased"),
+    ],
+)
+def test_the_base_model_is_found_in_its_directory_where_that_says_it(tmp_path, place, card, found):
+    base = tmp_path / place
+    base.mkdir(parents=True)
+    (base / CARD).write_text(card)
+    (tmp_path / "small").mkdir()
+    write_card(tmp_path / "small", trimmed(), base=str(base))
+    assert card_of(tmp_path / "small").data.base_model == found
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "data"),
+    [
+        ({"task": "cola"}, "cola", {"name": "cola", "type": "nyu-mll/glue", "config": "cola"}),
+        ({"task": None, "train_file": "/x/reviews.csv"}, "classification", {"name": "reviews.csv", "type": "csv"}),
+        ({"task": None, "dataset": "org/films"}, "classification", {"name": "films", "type": "films"}),
+        ({"task": "embedding", "train_file": "/x/texts.txt"}, "embedding", {"name": "texts.txt", "type": "text"}),
+    ],
+)
+def test_the_model_index_speaks_of_the_data_as_the_hub_does(tmp_path, config, task, data):
+    metrics = {"task": task, "metrics": {"accuracy": 0.75, "matthews": 0.5}}
+    write_run(tmp_path, metrics=metrics, config=config)
+    write_card(tmp_path, trimmed(), base="someone/tiny-bert", measured=True)
+    header = yaml.safe_load((tmp_path / CARD).read_text().split("---")[1])
+    (result,) = header["model-index"][0]["results"]
+    assert result["dataset"] == {**data, "split": "validation"}
+    assert [metric["type"] for metric in result["metrics"]] == ["accuracy", "matthews_correlation"]
+    assert header["metrics"] == ["accuracy", "matthews_correlation"]
+    known = card_of(tmp_path).data
+    assert known.base_model == "someone/tiny-bert"
+    assert {(found.task_type, found.dataset_name) for found in known.eval_results} == {
+        ("text-classification", data["name"])
+    }
+    assert yaml.safe_load(known.to_yaml())["model-index"][0]["results"][0]["task"]["type"] == "text-classification"
+    assert f"# tiny-bert on {data['name']}, trained with autoattention" in flat(tmp_path)
+
+
+def embedding_directory(place):
+    model = embedding_model(str(tiny_sentences.directory(place / "dense")))
+    small = trim(model, Plan.of(model, heads={0: [1, 2]}, made_by={"method": "by hand"}))
+    small.save_pretrained(place / "small")
+    tiny_sentences.tokenizer().save_pretrained(place / "small")
+    return place / "small"
+
+
+def test_a_card_of_an_embedding_model_is_one_of_sentence_transformers(tmp_path):
+    small = embedding_directory(tmp_path)
+    data = card_of(small).data
+    assert (data.library_name, data.pipeline_tag) == ("sentence-transformers", "sentence-similarity")
+    assert {"attentrim", "sentence-transformers", "sentence-similarity", "feature-extraction"} == set(data.tags)
+    assert "import attentrim\nfrom sentence_transformers import SentenceTransformer" in (small / CARD).read_text()
+    assert 'SentenceTransformer("small")' in (small / CARD).read_text()
+
+
+def test_what_sentence_transformers_saves_again_keeps_our_parts(tmp_path):
+    api = pytest.importorskip("sentence_transformers")
+    small = embedding_directory(tmp_path)
+    before = (small / CARD).read_text()
+    whole = api.SentenceTransformer(str(small), device="cpu")
+    whole.save(str(tmp_path / "again"))
+    assert (tmp_path / "again" / CARD).read_text() == before.replace('("small")', '("again")')
+    # trained by sentence-transformers, which writes a card of its own
+    whole.model_card_data.add_tags("generated_from_trainer")
+    whole.save(str(tmp_path / "trained"))
+    card, text = card_of(tmp_path / "trained"), flat(tmp_path / "trained")
+    assert {"attentrim", "sentence-similarity", "generated_from_trainer"} <= set(card.data.tags)
+    assert "## Training Details" in text
+    assert "Removed: 2 of 8 attention heads" in text
+    assert "import attentrim from sentence_transformers import SentenceTransformer" in text
+    assert 'SentenceTransformer("trained")' in text
+    # trimmed in its hands, with a card that knows nothing of it
+    dense = api.SentenceTransformer(str(tmp_path / "dense"), device="cpu")
+    dense._model_card_text = "---\nlicense: mit\n---\n# Theirs\n"
+    dense[0].model = api.SentenceTransformer(str(small), device="cpu")[0].model
+    dense.save(str(tmp_path / "theirs"))
+    text = flat(tmp_path / "theirs")
+    assert "# Theirs" in text
+    assert "Removed: 2 of 8 attention heads" in text
+    assert card_of(tmp_path / "theirs").data.pipeline_tag == "sentence-similarity"

@@ -16,9 +16,13 @@ from recordings import bench_of, history_of, plan_of, speed_facts, write_run
 from attentrim import Plan
 from attentrim.report import write_report
 from attentrim.report.attention import packed_attention
+from attentrim.report.certainty import wilson
 from attentrim.report.page import run_page
 from attentrim.runs.headline import number, times
 from attentrim.runs.reader import Recorded, entries
+from attentrim.sites import SiteShape
+from attentrim.structures.layers import LayerShape
+from attentrim.structures.neurons import BlockShape
 
 COLA = Path(__file__).parent.parent.parent / "shared" / "data" / "glue" / "CoLA"
 HOSTILE = [
@@ -229,7 +233,7 @@ def test_hostile_text_is_text(tmp_path):
     write_report([run], tmp_path / "report.html")
     with opened(tmp_path / "report.html") as watched:
         page = watched.page
-        assert page.title() == f"{HOSTILE[1].rpartition('/')[2]} on {HOSTILE[0]}, autoattention"
+        assert page.title() == f"{HOSTILE[1].rpartition('/')[2]} on {HOSTILE[2].rpartition('/')[2]}, autoattention"
         assert page.locator("main script, main img, main b").count() == 0
         assert page.locator("#text").text_content() == " ".join(HOSTILE)
         words = page.locator("#words tbody th bdi").all_text_contents()
@@ -484,6 +488,82 @@ def test_a_plain_run_keeps_everything(tmp_path):
     assert "6 of 6 none removed" in page
 
 
+def of_all_kinds():
+    """A plan of three layers: heads and neurons go, and the last layer."""
+    paths = [f"encoder.layer.{index}" for index in range(3)]
+    shapes = {
+        "sites": tuple(SiteShape(f"{path}.attention.self", 3, 4) for path in paths),
+        "blocks": tuple(BlockShape(path, 100) for path in paths),
+        "layers": tuple(LayerShape(path) for path in paths),
+    }
+    removed = {"heads": {0: (1,)}, "neurons": {0: tuple(range(75))}, "layers": {2: ()}}
+    return Plan("bert", shapes, removed, {"method": "fisher"})
+
+
+@needs_browser
+def test_neurons_and_layers_have_figures_beside_heads(tmp_path):
+    history = history_of(4, sites=3)
+    for line, count in zip(history, (100, 100, 60, 25, 25), strict=True):
+        line |= {"neurons_open": [count, 100, count], "layers_removed": int(count < 60)}
+    write_report([write_run(tmp_path / "run", plan=of_all_kinds(), history=history)], tmp_path / "page.html")
+    with opened(tmp_path / "page.html", width=400) as watched:
+        page = watched.page
+        titles = page.locator("figure h3").all_inner_texts()
+        assert {"What is left of each layer", "Neurons over training, by block", "Layers removed"} <= set(titles)
+        text = page.locator("main").inner_text()
+        assert "Heads kept by layer: 2, 3, removed. Neurons kept by layer: 25, 100, removed." in text
+        assert "Open neurons: 300 at step 0, 150 at step 4." in text
+        watched.check()
+
+
+def test_a_run_that_removed_heads_alone_has_no_figure_of_other_kinds(tmp_path):
+    write_report([write_run(tmp_path / "run")], tmp_path / "page.html")
+    assert "What is left of each layer" not in (tmp_path / "page.html").read_text()
+
+
+def test_wilsons_interval_is_the_published_one():
+    assert wilson(0.5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611), abs=1e-4)
+    assert wilson(1.0, 20) == pytest.approx((0.8389, 1.0), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "known"),
+    [
+        ({"task": "mrpc"}, True),
+        ({"task": "classification"}, True),
+        ({"task": "cola", "metric": "matthews", "metrics": {"matthews": 0.75}}, False),
+        ({"task": "pos"}, False),  # its accuracy counts words
+        ({"task": "mlm"}, False),
+        ({"task": "mrpc", "value": 0.7512}, False),  # no share of 40
+    ],
+)
+def test_an_accuracy_has_an_interval_and_other_metrics_the_number_of_examples(tmp_path, metrics, known):
+    page = comparison(tmp_path, write_run(tmp_path / "run", metrics=metrics))
+    assert "40 examples" in page
+    assert ("40 examples, 95% interval 0.5981 to 0.8581" in page) == known
+    assert ("It does not cover the seed" in page) == known
+    assert ("No interval is given" in page) != known
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [360, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_table_of_a_run_is_cut_off_on_a_phone(tmp_path, width, scheme):
+    shapes = tuple(SiteShape(f"encoder.layer.{index}.attention.self", 12, 4) for index in range(12))
+    plan = Plan("bert", {"sites": shapes}, {"heads": {0: tuple(range(8))}}, {"method": "hisp"})
+    metrics = {**speed_facts(), "removed": ["8 of 144 attention heads"]}
+    run = write_run(tmp_path / "run", plan=plan, history=[], metrics=metrics, bench=bench_of(), sentences=[])
+    write_report([run], tmp_path / "page.html")
+    with opened(tmp_path / "page.html", width=width, scheme=scheme) as watched:
+        too_wide = watched.page.evaluate(
+            "() => [document.documentElement, ...document.querySelectorAll('.scroll, .code pre')]"
+            ".filter(box => box.scrollWidth > box.clientWidth + 1).map(box => box.textContent.slice(0, 80))"
+        )
+        assert too_wide == []
+        watched.check()
+
+
 @needs_browser
 def test_where_the_time_went_and_several_speeds(tmp_path):
     metrics = {**speed_facts(), "removed": ["1 of 6 attention heads"], "speedup_asked": 1.9}
@@ -497,9 +577,10 @@ def test_where_the_time_went_and_several_speeds(tmp_path):
         assert titles == ["accuracy against measured speed", "Where the time went"]
         rows = [row.split("\t") for row in page.locator("#cost tbody tr").all_inner_texts()]
         assert ["1.50 ×", "1.52 ×", "1.55 ×", ".740", "speedup-1.5"] in rows
-        assert ["0", "1.00", "0.50", "2.00", "1.00", "0.50", "0.25", "3.50", "1.75"] in rows
-        assert ["1", "1.00", "removed", "2.00", "removed", "0.50", "removed", "3.50", "removed"] in rows
-        assert [*["all", "", "", "", "", "", ""], "7.25", "2.00"] in rows
+        rows = [[cell.replace("\u00a0", " ") for cell in row] for row in rows]
+        assert ["0", "1.00 → 0.50", "2.00 → 1.00", "0.50 → 0.25", "3.50 → 1.75"] in rows
+        assert ["1", "1.00 → removed", "2.00 → removed", "0.50 → removed", "3.50 → removed"] in rows
+        assert ["all", "", "", "", "7.25 → 2.00"] in rows
         watched.check()
 
 
@@ -511,6 +592,23 @@ def test_heads_of_uniform_sites_are_said_to_be_removed_nowhere(tmp_path):
     assert "heads 6 3 none removed, 3 in uniform sites" in page
     assert "Heads kept by site: 3 of 3, uniform." in page
     assert page.count("-50.0%") == 1, "of the FLOPs"
+
+
+def test_runs_of_several_speeds_are_one_figure(tmp_path):
+    slow = write_run(tmp_path / "slow", metrics={"value": 0.8}, bench=bench_of(20.0, 16.0))
+    fast = write_run(tmp_path / "fast", metrics={**speed_facts(), "value": 0.7}, bench=bench_of())
+    dense = write_run(tmp_path / "dense", metrics={"method": "none", "value": 0.85})
+    page = comparison(tmp_path, dense, slow, fast)
+    assert "accuracy against measured speed" in page
+    assert "slow: 0.8000 at 1.25 ×; fast: 0.7400 at 1.52 ×; fast: 0.7000 at 2.05 ×. Dense: 0.8500." in page
+    assert "Timed at 8 x 128 tokens, cpu, float32, sdpa." in page
+    other = bench_of(20.0, 8.0)
+    other["rows"] = [{**row, "length": 64} for row in other["rows"]]
+    (slow / "bench.json").write_text(json.dumps(other))
+    assert "Not all were timed in the same setting." in comparison(tmp_path, dense, slow, fast)
+    for run in (slow, fast):
+        (run / "bench.json").unlink()
+    assert "accuracy against measured speed" not in comparison(tmp_path, dense, slow)
 
 
 def test_the_command(tmp_path, capsys):

@@ -101,6 +101,11 @@ def _write_cards(module: Any) -> None:
     importlib.import_module(".card", __name__).cards_when_saving(module)
 
 
+def _keep_cards(module: Any) -> None:
+    importlib.import_module(".card", __name__).cards_of_sentence_transformers(module)
+
+
 # Importing transformers' registry takes seconds, so wait until transformers itself does (at once, if it has already).
 register_post_import_hook(_register_checkpoints, "transformers.quantizers.auto")
 register_post_import_hook(_write_cards, "transformers.modeling_utils")
+register_post_import_hook(_keep_cards, "sentence_transformers.base.model")

@@ -86,6 +86,11 @@ class Page:
         rest = self.body[: ours[0]] + self.body[ours[1] :] if ours else self.body
         return re.search(r"^# ", FENCE.sub("", rest), re.MULTILINE) is not None
 
+    def section(self, name: str) -> str | None:
+        """What a marked section says; None where there is none."""
+        found = self._find(name)
+        return self.body[slice(*found)] if found else None
+
     def _find(self, name: str) -> tuple[int, int] | None:
         """Where a section is: its marks on lines of their own, no other mark between them, and not in a code block."""
         pattern = rf"^<!-- attentrim: {name} -->\n(?:(?!<!-- /?attentrim: ).*\n)*?<!-- /attentrim: {name} -->(?:\n|\Z)"

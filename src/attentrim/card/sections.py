@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ def title(run: Recorded, base: str | None) -> str:
     if not run.metrics:
         return f"{name}, trimmed"
     how = "fine-tuned" if run.method == "none" else f"trained with {run.method}"
-    return f"{name} on {run.task}, {how}"
+    return f"{name} on {run.data}, {how}"
 
 
 def about(
@@ -34,7 +35,7 @@ def about(
     versions = f"attentrim {__version__} (transformers {transformers.__version__}, torch {torch.__version__})"
     earlier = trained_with(base) if base else None
     start = f" from `{known_as(base)}`" + (f" trained with {earlier}" if earlier else "") if base else ""
-    data = f" on {run.task}" if run.metrics else ""
+    data = f" on {run.data}" if run.metrics else ""
     method = run.method if run.metrics else str((plan.made_by if plan else {}).get("method", ""))
     by = f", method {method}" if method and method != "none" else ""
     made = f"{'Fine-tuned' if run.metrics else 'Made'}{start}{data} with {versions}{by}."
@@ -77,27 +78,35 @@ def layer_times(run: Recorded) -> str | None:
     )
 
 
-def loading(model: Any, embeds: bool) -> str:
+WITHOUT_US = """
+
+Without `import attentrim` the model does not load. The error then ends in `ignore_mismatched_sizes` or, in a pipeline,
+in `unexpected keyword argument 'code_revision'`; above it, a line says `Unknown quantization type, got attentrim`."""
+
+
+def loading(model: Any, embeds: bool, name: str) -> str:
+    """How to load the model that has been saved under `name`."""
     from ..checkpoint.stored import stored_plan
 
-    name = type(model).__name__
-    needs = "import attentrim\n" if stored_plan(model) is not None else ""
+    trimmed = stored_plan(model) is not None
+    needs, remark = ("import attentrim\n", WITHOUT_US) if trimmed else ("", "")
     if embeds:
         return f"""## Loading
 
 ```python
 {needs}from sentence_transformers import SentenceTransformer
 
-model = SentenceTransformer("...")
+model = SentenceTransformer({json.dumps(name)})
 embeddings = model.encode(["The keys to the cabinet are here."])
-```"""
+```{remark}"""
+    kind = type(model).__name__
     return f"""## Loading
 
 ```python
-{needs}from transformers import {name}
+{needs}from transformers import {kind}
 
-model = {name}.from_pretrained("...")
-```"""
+model = {kind}.from_pretrained({json.dumps(name)})
+```{remark}"""
 
 
 def layers(plan: Plan | None) -> str | None:
@@ -121,10 +130,8 @@ def results(run: Recorded) -> str:
     columns = ("metric", *(["before"] if before else []), "after")
     whose = f' "Before" is {before["of"]}.' if before else " The model that it started from was not trained for this."
     remarks = "".join(f" {remark}" for remark in metrics.get("remarks") or [])
-    return (
-        f"## Results\n\n{_table(columns, rows)}\n\nOn {metrics['examples']} validation examples of {run.task}, seed "
-        f"{run.seed}.{whose}{remarks}"
-    )
+    measured = f"On {metrics['examples']} validation examples of {run.validation_data}, seed {run.seed}."
+    return f"## Results\n\n{_table(columns, rows)}\n\n{measured}{whose}{remarks}"
 
 
 def seeds(found: Mapping[str, Any]) -> str:

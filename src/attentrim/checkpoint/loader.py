@@ -22,7 +22,7 @@ from ..errors import PlanError
 from ..plan import Plan
 from ..structures import kinds
 from ..surgery import freeze_unused, operate
-from .stored import METHOD, SIZE, TrimmedConfig, add_stamp, fingerprint, stamps_of, with_plan
+from .stored import METHOD, METHOD_IN_FILES, SIZE, TrimmedConfig, add_stamp, fingerprint, stamps_of, with_plan
 
 
 class TrimmedLoader(HfQuantizer):
@@ -120,6 +120,7 @@ def _compare_shapes(model: Any) -> None:
 
 
 # Importing this module is what makes `from_pretrained` know trimmed checkpoints.
-if METHOD not in AUTO_QUANTIZATION_CONFIG_MAPPING:
-    register_quantization_config(METHOD)(TrimmedConfig)
-    register_quantizer(METHOD)(TrimmedLoader)
+for method in (METHOD, METHOD_IN_FILES):
+    if method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+        register_quantization_config(method)(TrimmedConfig)
+        register_quantizer(method)(TrimmedLoader)

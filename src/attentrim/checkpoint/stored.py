@@ -16,6 +16,8 @@ from ..plan import Plan
 from ..sites import find_sites
 
 METHOD = "attentrim"
+METHOD_IN_FILES = f"{METHOD} (import attentrim before loading)"
+"""What config.json says instead: tools that do not know the method quote it in what they print."""
 STAMP = "attentrim_plan"
 """The buffer that holds the fingerprint of the plan that the weights were cut by."""
 SIZE = hashlib.sha256().digest_size
@@ -25,13 +27,13 @@ class TrimmedConfig(QuantizationConfigMixin):
     """What config.json says about a trimmed model."""
 
     def __init__(self, plan: Any = None, full_size: Any = None, **kwargs: Any) -> None:
-        self.quant_method = METHOD  # type: ignore[assignment]
+        self.quant_method = METHOD_IN_FILES  # type: ignore[assignment]
         self.plan = plan
         self.full_size = _sizes(full_size)
 
     def to_dict(self) -> dict[str, Any]:
         size = {"full_size": self.full_size} if self.full_size else {}
-        return {"quant_method": METHOD, "plan": self.plan, **size}
+        return {"quant_method": METHOD_IN_FILES, "plan": self.plan, **size}
 
     def get(self, key: str, default: Any = None) -> Any:
         """transformers reads the config of a model that is at hand as it reads the dict in a file."""
@@ -68,7 +70,7 @@ def _sizes(found: Any) -> dict[str, int]:
 def _stored(model: Any) -> Mapping[str, Any]:
     stored: Any = getattr(model.config, "quantization_config", None)
     data = stored.to_dict() if hasattr(stored, "to_dict") else stored
-    return data if isinstance(data, dict) and data.get("quant_method") == METHOD else {}
+    return data if isinstance(data, dict) and data.get("quant_method") in (METHOD, METHOD_IN_FILES) else {}
 
 
 def fingerprint(plan: Plan) -> bytes:

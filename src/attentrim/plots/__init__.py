@@ -15,6 +15,7 @@ from .comparisons import metric_against_sparsity, sweep
 from .costs import layer_times, metric_against_speed
 from .curves import drop_rates, metric_by_epoch, training_curve
 from .heads import head_map, head_map_over_training, heads_by_layer, kept_by_seeds
+from .layers import left_by_layer, open_over_training
 from .speed import latency_and_flops
 
 __all__ = [
@@ -25,9 +26,11 @@ __all__ = [
     "kept_by_seeds",
     "latency_and_flops",
     "layer_times",
+    "left_by_layer",
     "metric_against_sparsity",
     "metric_against_speed",
     "metric_by_epoch",
+    "open_over_training",
     "sweep",
     "training_curve",
 ]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runs.reader import as_run
+from ..runs.reader import Recorded, as_run
+from .families import SpeedOfRun, dense_values, family, speeds_of_run
 from .heads import Run
-from .style import BLUE, GREEN, GREY, ORANGE, PINK, axes, below, nothing, tidy
+from .style import BLUE, GREEN, GREY, ORANGE, PINK, axes, below, look, nothing, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,22 +20,37 @@ HATCHES = ("", "//", "..", "xx", "\\\\")
 """Beside colours: parts must not differ by colour alone."""
 
 
-def metric_against_speed(run: Run, ax: Axes | None = None) -> Axes:
-    """The metric of each model that one training left, against its measured speed; the dense model is at 1 ×."""
-    run = as_run(run)
-    points = sorted(
-        (point.measured, point.value) for point in run.speeds if point.measured is not None and point.value is not None
-    )
+def metric_against_speed(runs: Run | Iterable[Run], ax: Axes | None = None) -> Axes:
+    """The metric of each model against its measured speed: of all that one training left, or of a family of runs.
+
+    One line per method; bars are standard deviations over seeds. Dense models are at 1 ×.
+    """
+    alone = isinstance(runs, str | Path | Recorded)
+    found = [as_run(runs)] if isinstance(runs, str | Path | Recorded) else [as_run(run) for run in runs]
+    if not alone:
+        points = family(found)
+    else:
+        left = speeds_of_run(found[0]) if found[0].speeds else []
+        points = [SpeedOfRun("trimmed", "trimmed", speed, (value,)) for speed, value in left]
     if not points:
-        raise nothing("models of several speeds", run.path)
+        raise nothing("models of a measured speed", found[0].path if found else "the comparison")
     ax = axes(ax)
-    if run.before:
-        ax.axhline(run.before["value"], color=GREY, linestyle="--", linewidth=1)
-        ax.plot([1], [run.before["value"]], color=GREY, marker="D", linestyle="", label=str(run.before["of"]))
-    speeds, values = zip(*points, strict=True)
-    ax.plot(speeds, values, color=BLUE, marker="o", label="trimmed")
+    dense = dense_values(found)
+    if dense:
+        mean = statistics.fmean(dense.values())
+        ax.axhline(mean, color=GREY, linestyle="--", linewidth=1)
+        ax.plot([1], [mean], color=GREY, marker="D", linestyle="", label=found[0].before["of"] if alone else "dense")
+    by_method: dict[str, list[SpeedOfRun]] = {}
+    for point in points:
+        by_method.setdefault(point.method, []).append(point)
+    for number, (method, line) in enumerate(by_method.items()):
+        speeds, means = [point.speed for point in line], [point.mean for point in line]
+        errors = [point.sd for point in line]
+        ax.plot(speeds, means, label=method, **look(number))
+        if any(errors):
+            ax.errorbar(speeds, means, yerr=errors, capsize=2, fmt="none", ecolor=look(number)["color"])
     below(ax)
-    return tidy(ax, "measured speed-up (×)", str(run.metrics.get("metric", "metric")))
+    return tidy(ax, "measured speed-up (×)", str(found[0].metrics.get("metric", "metric")))
 
 
 def layer_times(run: Run, ax: Axes | None = None) -> Axes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
+from ..plots.families import family
 from ..plots.points import RESULTS, Points, read_points, read_results
 from ..runs.reader import Recorded, entries
 from ..version import __version__
@@ -30,7 +31,7 @@ def comparison_page(runs: Sequence[Recorded], compared: Path | None) -> str:
     points, reason = _points(results, runs)
     missing += _missing(entered)
     failed = [run for run in (results or {}).get("runs", []) if run.get("error")]
-    titles = dict.fromkeys(f"{one.run.model} on {one.run.task}" for one in ended)
+    titles = dict.fromkeys(f"{one.run.model} on {one.run.data}" for one in ended)
     return render(
         "comparison.html",
         version=__version__,
@@ -38,13 +39,18 @@ def comparison_page(runs: Sequence[Recorded], compared: Path | None) -> str:
         about=(results or {}).get("about") or "",
         lead=reason if points is None else _lead(points, ended, results),
         missing=[f"{run['name']}, seed {run.get('seed')} failed: {run['error']}" for run in failed] + missing,
-        summary=None if points is None else summary_table(points, results or {}),
+        summary=None if points is None else summary_table(points, results or {}, _speeds(ended)),
         runs=runs_table(entered),
         figures=[] if points is None else comparison_figures(points, ended, results or runs),
         maps=head_maps(ended),
         settings=settings_tables(entered),
         command=shlex.join(["attentrim", "report", *(f"--run={place}" for place in _places(runs, compared))]),
     )
+
+
+def _speeds(ended: Sequence[Compared]) -> dict[str, float]:
+    """By entry, how fast its model is; of several that a training left, the fastest."""
+    return {point.entry: point.speed for point in family([one.run for one in ended])}
 
 
 def _results(directory: Path, missing: list[str]) -> dict[str, Any] | None:
@@ -98,7 +104,8 @@ def _lead(points: Points, ended: Sequence[Compared], results: Mapping[str, Any] 
         text += f" With {few} seed{'s' * (few > 1)} a difference may be chance."
     differing = _unlike(ended) if results is None else []
     if differing:
-        text += f" The runs were not trained alike ({', '.join(differing)} differ): this compares runs, not methods."
+        differ = "differs" if len(differing) == 1 else "differ"
+        text += f" The runs were not trained alike ({', '.join(differing)} {differ}): this compares runs, not methods."
     return text
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 from .. import plots
 from ..guarded import is_number
+from ..plots.families import dense_values, family, settings_of
 from ..plots.points import Point, Points
+from ..runs.headline import times
 from ..runs.reader import Recorded
 from .compared import Compared
 from .figures import Figure, Numbers, figure, present, short
@@ -17,7 +19,31 @@ MOST_LINES, MOST_MAPS = 8, 24
 
 
 def comparison_figures(points: Points, ended: Sequence[Compared], source: Any) -> list[Figure]:
-    return present([_against_sparsity(points, source), _by_epoch(ended), *_sweeps(points, source)])
+    return present(
+        [
+            _against_speed(ended, points.metric),
+            _against_sparsity(points, source),
+            _by_epoch(ended),
+            *_sweeps(points, source),
+        ]
+    )
+
+
+def _against_speed(ended: Sequence[Compared], metric: str) -> Figure | None:
+    """None where no model is faster than another."""
+    runs = [one.run for one in ended]
+    points = [point for point in family(runs) if abs(point.speed - 1) > 0.005]
+    if not points:
+        return None
+    dense = dense_values(runs)
+    words = "; ".join(f"{point.entry}: {point.mean:.4f} at {times(point.speed)}" for point in points) + "."
+    if dense:
+        words += f" Dense: {statistics.fmean(dense.values()):.4f}."
+    settings = settings_of(runs)
+    words += f" Timed at {settings[0]}." if len(settings) == 1 else " Not all were timed in the same setting."
+    rows = [[point.entry, times(point.speed), f"{point.mean:.4f}", f"{point.sd:.4f}"] for point in points]
+    numbers = Numbers(["run", "measured speed-up", metric, "sd"], rows)
+    return figure(f"{metric} against measured speed", lambda ax: plots.metric_against_speed(runs, ax), words, numbers)
 
 
 def _against_sparsity(points: Points, source: Any) -> Figure | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..plots.points import Points
+from ..runs.headline import times
 from ..runs.reader import measured_pairs
 from . import removals
 from .compared import Compared
@@ -15,8 +16,8 @@ SAME_BY_NATURE = ("output_dir", "seed", "data_seed", "no_bench")
 """Settings that tell runs apart without saying anything."""
 
 
-def summary_table(points: Points, whole: Mapping[str, Any]) -> Numbers:
-    """One row per entry, over its seeds; with the paired differences where a comparison has them."""
+def summary_table(points: Points, whole: Mapping[str, Any], speeds: Mapping[str, float]) -> Numbers:
+    """One row per entry, over its seeds; with the paired differences where a comparison has them, and speeds."""
     differences = {entry["name"]: entry for entry in whole.get("summary", [])}
     rows = []
     for point in points.points:
@@ -28,14 +29,15 @@ def summary_table(points: Points, whole: Mapping[str, Any]) -> Numbers:
                 f"{point.mean:.4f}" + (f" ± {point.sd:.4f}" if len(point.values) > 1 else ""),
                 str(len(point.values)),
                 f"{point.gone:.1%}",
+                times(speeds[point.name]) if point.name in speeds else "",
                 "" if known.get("difference") is None else f"{known['difference']:+.4f}",
                 _interval(known.get("difference"), interval),
             ]
         )
-    names = ["run", f"{points.metric} (mean ± sd)", "seeds", points.gone_means]
-    if any(row[4] for row in rows):
-        return Numbers([*names, f"against {points.baseline}", "95% interval"], rows)
-    return Numbers(names, [row[:4] for row in rows])
+    names = ["run", f"{points.metric} (mean ± sd)", "seeds", points.gone_means, "measured speed-up"]
+    names += [f"against {points.baseline}", "95% interval"]
+    shown = [number for number in range(len(names)) if number < 4 or any(row[number] for row in rows)]
+    return Numbers([names[number] for number in shown], [[row[number] for number in shown] for row in rows])
 
 
 def _interval(difference: float | None, interval: Sequence[float] | None) -> str:
@@ -47,7 +49,7 @@ def _interval(difference: float | None, interval: Sequence[float] | None) -> str
 def runs_table(entered: Sequence[Compared]) -> Numbers:
     """One row per run."""
     kinds = removals.columns([one.run for one in entered])
-    names = ["run", "method", "seed", "task", "metric", "value", *kinds]
+    names = ["run", "method", "seed", "data", "metric", "value", *kinds]
     names += ["parameters", "times as fast", "steps", "seconds"]
     return Numbers(names, [_row(one, kinds) for one in entered])
 
@@ -59,7 +61,7 @@ def _row(one: Compared, kinds: Sequence[str]) -> list[str]:
         one.label,
         run.method,
         "" if run.seed is None else str(run.seed),
-        run.task,
+        run.data,
         str(metrics.get("metric", "")),
         f"{metrics['value']:.4f}" if metrics else "no result",
         *removals.cells(run, kinds),

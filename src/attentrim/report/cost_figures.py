@@ -13,6 +13,8 @@ def cost_figures(run: Recorded) -> list[Figure]:
 
 
 def _models(run: Recorded) -> Figure | None:
+    if not run.speeds:
+        return None
     known = [point for point in run.speeds if point.measured is not None and point.value is not None]
     metric = run.metrics.get("metric")
     words = "; ".join(f"{times(point.measured or 0)}: {number(point.value or 0)}" for point in known)

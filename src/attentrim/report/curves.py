@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from .. import plots
 from ..runs.reader import Recorded, measured_pairs
-from .figures import Figure, Numbers, curve_numbers, curve_words, figure, present, short, thinned
+from .figures import SIZE, Figure, Numbers, curve_numbers, curve_words, figure, present, short, thinned
 
 MORE_CURVES = {
     "sparsity": "Share of gates closed",
     "reward": "Reward",
     "win_rate": "Win rate of the attacker",
     "entropy": "Entropy of the generator",
+    "speedup_by_table": "Speed-up by the table of latencies",
+    "layers_removed": "Layers removed",
     "budget_value": "Metric on held-out training data",
     "gates_expected_open": "Expected number of open gates",
 }
@@ -24,6 +28,7 @@ def run_figures(run: Recorded) -> list[Figure]:
             _by_epoch(run),
             _by_layer(run),
             _over_training(run),
+            *_open_units(run),
             _rates(run),
             _latency(run),
             *(_curve(run, name, title) for name, title in MORE_CURVES.items()),
@@ -33,7 +38,7 @@ def run_figures(run: Recorded) -> list[Figure]:
 
 def _curve(run: Recorded, name: str, title: str) -> Figure | None:
     steps, values = run.curve(name)
-    if len(steps) < 2:
+    if len(steps) < 2 or (name in MORE_CURVES and not any(values)):
         return None
     words = curve_words(title, steps, values)
     numbers = curve_numbers("step", [name], steps, [values])
@@ -50,6 +55,41 @@ def _by_epoch(run: Recorded) -> Figure | None:
     return figure(
         f"{metric} on the validation data", lambda ax: plots.metric_by_epoch([run], ax, metric=metric), words, numbers
     )
+
+
+def left_figures(run: Recorded) -> list[Figure]:
+    return present([_left_by_layer(run)])
+
+
+def _left_by_layer(run: Recorded) -> Figure | None:
+    """Heads beside neurons and layers, where a run removed anything but heads."""
+    if not run.plan or set(run.plan.removed) <= {"heads", "uniform"}:
+        return None
+    from ..breakdown import breakdown
+
+    found = breakdown(run.plan)
+    words = ". ".join(f"{name.capitalize()} kept by layer: {', '.join(kept)}" for name, kept in found.kept().items())
+    height = max(SIZE[1], 1.2 + 0.3 * len(found.rows))
+    return figure(
+        "What is left of each layer", lambda ax: plots.left_by_layer(run, ax), f"{words}.", size=(SIZE[0], height)
+    )
+
+
+def _open_units(run: Recorded) -> list[Figure | None]:
+    """Of every kind whose units a history counts by place."""
+    found = []
+    for name in dict.fromkeys(key for line in run.history for key in line if key.endswith("_open")):
+        steps, rows = run.by_site(name) if isinstance(run.history[0].get(name), list) else ([], [])
+        if len(steps) < 2:
+            continue
+        kind = name.removesuffix("_open")
+        first, last = sum(rows[0]), sum(rows[-1])
+        words = f"Open {kind}: {first:,.0f} at step {steps[0]}, {last:,.0f} at step {steps[-1]}."
+        columns = [[row[index] for row in rows] for index in range(len(rows[0]))]
+        numbers = curve_numbers("step", [f"block {index}" for index in range(len(columns))], steps, columns)
+        title = f"{kind.capitalize()} over training, by block"
+        found.append(figure(title, partial(plots.open_over_training, run, kind), words, numbers))
+    return found
 
 
 def _by_layer(run: Recorded) -> Figure | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..runs.headline import dense_command, headline_of, lacks_dense
 from ..runs.reader import Recorded, measured_pairs
+from .certainty import on_examples
 from .removals import removal_tiles, removed_in_words
 from .tiles import Tile
 
@@ -19,7 +20,7 @@ def lead(run: Recorded) -> str:
         return f"This run has no result: it was stopped early, or its evaluation failed.{where}"
     metrics = run.metrics
     of = f", against {run.before['of']}" if run.before else ""
-    how = f"Measured on {metrics['examples']:,} validation examples of {run.task}{of}"
+    how = f"Measured on {metrics['examples']:,} validation examples of {run.validation_data}{of}"
     if run.bench.get("parameters_against"):
         how += f"; {1 - run.bench['parameters'] / run.bench['parameters_against']:.1%} fewer parameters"
     return f"{removed_in_words(run)} {how}."
@@ -43,6 +44,7 @@ def _metric(run: Recorded) -> list[Tile]:
         return []
     value, before = run.metrics["value"], run.before
     note = f"{value - before['value']:+.4f} against {before['of']}" if before else f"seed {run.seed}"
+    note += f"; {on_examples(run)}"
     return [Tile(run.metrics["metric"], f"{value:.4f}", note, value, "value")]
 
 

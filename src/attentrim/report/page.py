@@ -7,8 +7,9 @@ import shlex
 from ..runs.reader import CONFIG, Recorded
 from ..version import __version__
 from .attention import packed_attention
+from .certainty import about_examples
 from .cost_figures import cost_figures
-from .curves import run_figures
+from .curves import left_figures, run_figures
 from .head_map import head_map
 from .lead import dense, headline, lead, remarks, tiles
 from .removals import layers_table, outcomes, reason, removed_heads
@@ -21,7 +22,7 @@ def run_page(run: Recorded) -> str:
     return render(
         "run.html",
         version=__version__,
-        title=f"{run.model} on {run.task}, {'plain fine-tuning' if run.method == 'none' else run.method}",
+        title=f"{run.model} on {run.data}, {'plain fine-tuning' if run.method == 'none' else run.method}",
         run=run,
         headline=headline(run),
         lead=lead(run),
@@ -31,6 +32,7 @@ def run_page(run: Recorded) -> str:
         missing=run.missing,
         figures=run_figures(run),
         reason=reason(run),
+        left_figures=left_figures(run),
         layers=layers_table(run),
         outcomes=outcomes(run),
         removed=removed_heads(run),
@@ -43,6 +45,7 @@ def run_page(run: Recorded) -> str:
         place=place(run.bench.get("machine") or {}),
         machine=machine_rows(run.metrics.get("measured_with") or {}),
         metrics=[(name, f"{value:.6g}") for name, value in sorted((run.metrics.get("metrics") or {}).items())],
+        examples=about_examples(run),
         alternatives=[
             (name.replace("_", " "), f"{value:.6g}") for name, value in (run.metrics.get("alternatives") or {}).items()
         ],

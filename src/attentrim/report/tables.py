@@ -90,13 +90,12 @@ def layer_times(run: Recorded) -> Numbers | None:
         return None
     rows = []
     for layer, before, after in zip(found.layers, found.before, found.after, strict=True):
-        now = ["removed"] * (len(before) + 1) if after is None else _in_all(after)
-        rows.append([str(layer), *(cell for pair in zip(_in_all(before), now, strict=True) for cell in pair)])
-    blank = [""] * (2 * len(found.parts))
-    rows.append(["outside", *blank, f"{found.outside:.2f}", f"{found.outside:.2f}"])
-    rows.append(["all", *blank, f"{found.total_before:.2f}", f"{found.total_after:.2f}"])
-    columns = [f"{part}, {moment}" for part in (*found.parts, "all") for moment in ("before", "after")]
-    return Numbers(["layer", *columns], rows)
+        now = [" removed"] * (len(before) + 1) if after is None else [f"\u00a0{time}" for time in _in_all(after)]
+        rows.append([str(layer), *(f"{old} →{new}" for old, new in zip(_in_all(before), now, strict=True))])
+    blank = [""] * len(found.parts)
+    rows.append(["outside", *blank, f"{found.outside:.2f}"])
+    rows.append(["all", *blank, f"{found.total_before:.2f} →\u00a0{found.total_after:.2f}"])
+    return Numbers(["layer", *found.parts, "all"], rows)
 
 
 def _in_all(parts: Sequence[float]) -> list[str]:

@@ -133,6 +133,18 @@ class Recorded:
         return str(name or "an unknown task")
 
     @property
+    def data(self) -> str:
+        """What it was trained on: the user's own file or data set by its name, otherwise the task."""
+        own = self.config.get("train_file") or (None if self.config.get("task") else self.config.get("dataset"))
+        return Path(str(own)).name if own else self.task
+
+    @property
+    def validation_data(self) -> str:
+        """What it was measured on."""
+        own = self.config.get("validation_file")
+        return Path(str(own)).name if own else self.data
+
+    @property
     def repeatable(self) -> bool:
         """Whether its config is that of a command; a script's is not."""
         return any(self.config.get(name) for name in ("task", "train_file", "dataset"))
