@@ -121,7 +121,8 @@ def run_line(words: list[str]) -> None:
     elif program == "pip":
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         assert rest[0] == "install"
-        assert set(re.findall(r"\[(.*)\]", rest[1])) <= set(extras), words
+        named = re.search(r"\[(.*)\]", rest[1])
+        assert set(named[1].split(",") if named else ()) <= set(extras), words
     else:
         assert program == "python", f"nothing checks {program}"
         shown = subprocess.run([sys.executable, ROOT / rest[0], "--help"], check=True, capture_output=True, text=True)

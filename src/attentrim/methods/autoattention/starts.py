@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -36,7 +37,7 @@ class Overlap:
     def deviation(self) -> float:
         """The standard deviation of that distribution."""
         share = self.closed / self.gates
-        return float(self.closed * (1 - share) ** 2 * share * self.gates / max(self.gates - 1, 1)) ** 0.5
+        return math.sqrt(self.closed * (1 - share) ** 2 * share * self.gates / max(self.gates - 1, 1))
 
     @property
     def agreement(self) -> float:
