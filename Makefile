@@ -53,11 +53,11 @@ $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[docs]'
 	touch $(DOCS)
 
-# The reports of docs/gallery, made by the commands on its page. Paths of this machine are taken out. Takes 15 minutes.
+# The reports of docs/gallery, made by the commands on its page. Paths of this machine are taken out. Takes 20 minutes.
 GALLERY := $(CURDIR)/build/gallery
 gallery: install
 	rm -rf $(GALLERY) && mkdir -p $(GALLERY)
-	sed -n '/^```bash/,/^```/{/^```/!p}' docs/gallery/index.md > $(GALLERY)/commands.sh
+	awk '/^```/ {on = /^```bash/; next} on' docs/gallery/index.md > $(GALLERY)/commands.sh
 	cd $(GALLERY) && PATH="$(abspath $(BIN)):$$PATH" sh -ex commands.sh
 	for run in $(GALLERY)/*/report.html; do \
 	    sed 's|$(GALLERY)/||g' $$run > docs/gallery/$$(basename $$(dirname $$run)).html; \

@@ -28,6 +28,7 @@ WITHOUT_FIELDS = """    options:
       members: false
       show_signature: false
       separate_signature: false"""
+COMMENT = re.compile(r"<!--.*?-->", flags=re.DOTALL)
 SETTINGS = re.compile(r"<!-- settings of (\S+):(\S+) -->")
 
 
@@ -45,7 +46,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         page.meta["hide"] = ["navigation"]  # it would hold this page alone
     uris = {file.src_uri for file in files}
     parts = FENCED.split(with_settings(markdown))
-    parts[::2] = [relinked(part, page.file.src_uri, uris) for part in parts[::2]]
+    # comments go: at the start of a line they would end a list or a paragraph
+    parts[::2] = [relinked(COMMENT.sub("", part), page.file.src_uri, uris, config.repo_url) for part in parts[::2]]
     return "".join(parts)
 
 
@@ -80,8 +82,11 @@ def _matches(page: str, pattern: str) -> bool:
     return page.count("/") == pattern.count("/") and fnmatch.fnmatch(page, pattern)
 
 
-def relinked(markdown: str, page: str, uris: set[str]) -> str:
-    """With links from this page to others as they lie on the site. A link to a file that is not there becomes text."""
+def relinked(markdown: str, page: str, uris: set[str], repository: str | None = None) -> str:
+    """With links from this page to others as they lie on the site.
+
+    A link to another file leads to the repository, or becomes text where nobody said where that is (`repo_url`).
+    """
     sources = {f"docs/{uri}": uri for uri in uris} | FROM_ROOT
     here = next((name for name, uri in FROM_ROOT.items() if uri == page), f"docs/{page}")
 
@@ -97,7 +102,9 @@ def relinked(markdown: str, page: str, uris: set[str]) -> str:
         source, found = place(target)
         if found is not None:
             return f"{image}[{text}]({found}{anchor or ''})"
-        return text if not image and (ROOT / source).exists() else match[0]  # the build warns of what exists nowhere
+        if image or not (ROOT / source).exists():
+            return match[0]  # for the build to warn of
+        return f"[{text}]({repository.rstrip('/')}/blob/HEAD/{source}{anchor or ''})" if repository else text
 
     def attribute(match: re.Match[str]) -> str:
         return f'{match[1]}="{place(match[2])[1] or match[2]}"'

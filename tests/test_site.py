@@ -55,12 +55,26 @@ def test_links_of_the_repository_become_links_of_the_site(page, written, shown):
     assert hooks.relinked(written, page, URIS) == shown
 
 
+def test_other_files_are_linked_in_the_repository_where_it_is_known():
+    linked = hooks.relinked("[raw](../tests#x)", "concepts.md", URIS, "https://example.org/attentrim/")
+    assert linked == "[raw](https://example.org/attentrim/blob/HEAD/tests#x)"
+
+
+CONFIG = SimpleNamespace(repo_url=None)
+
+
 def test_code_is_left_as_it_is():
     code = "```python\nhandlers[name](docs/concepts.md)\n```\n"
     page = SimpleNamespace(is_homepage=True, meta={}, file=SimpleNamespace(src_uri="index.md"))
     files = [SimpleNamespace(src_uri=uri) for uri in URIS]
-    made = hooks.on_page_markdown(f"[a](docs/concepts.md)\n\n{code}[b](docs/concepts.md)", page, None, files)
+    made = hooks.on_page_markdown(f"[a](docs/concepts.md)\n\n{code}[b](docs/concepts.md)", page, CONFIG, files)
     assert made == f"[a](concepts.md)\n\n{code}[b](concepts.md)"
+
+
+def test_comments_are_left_out_except_in_code():
+    page = SimpleNamespace(is_homepage=False, meta={}, file=SimpleNamespace(src_uri="concepts.md"))
+    written = "1. it costs\n<!-- n: cost -->3<!-- /n --> points\n\n```html\n<!-- a -->\n```\n"
+    assert hooks.on_page_markdown(written, page, CONFIG, []) == "1. it costs\n3 points\n\n```html\n<!-- a -->\n```\n"
 
 
 def test_patterns_in_the_nav_take_what_is_not_named():
