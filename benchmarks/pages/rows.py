@@ -166,7 +166,7 @@ def epochs(place: Place, row: Row, settings: Mapping[str, Any]) -> str:
 
 
 def _distilling(settings: Mapping[str, Any], key: str) -> float:
-    """Older files have what distillation is told among the method's settings."""
+    """Older files have the settings of distillation among those of the method."""
     return float(settings.get(key) or (settings.get("method_config") or {}).get(key) or 0)
 
 
