@@ -13,39 +13,15 @@ from scripts import BENCHMARKS, copy_of_benchmarks, modules_of, run_script
 
 ROOT = BENCHMARKS.parent
 PAGES = [ROOT / "RESULTS.md", *sorted((ROOT / "docs" / "results").glob("*.md"))]
-NOT_MEASURED = {
-    *(
-        "L0",
-        "v2 preset",
-        "MPNet-base",
-        "MiniLM-L6",
-        "SST-2",
-        "WNUT-17",
-        "CoNLL-2003",
-        "SmolLM2-135M",
-        "int8",
-        "H200",
-        "TF32",
-        "A1",
-        "A2",
-    ),
-    *("95%", "5%", "90%", "80%", "70%", "65%", "half a point"),
-    *("4, 6, 8 and 10 of 12 layers", "12 layers", "10 layers", "8 layers", "10 uniform layers", "8 of 12 layers"),
-    *("10 to 11 of 12 layers", "4 of its 30 attention blocks", "kept of 12", "10 to 11 layers"),
-    *("32 × 256", "2.6 ×", "1.8 ×", "2 ×", "4 ×", "p = 0.1", "rate 0.1 to 5", "rate of 0.1", "temperature of 1"),
-    *("windows of 15\nand 25", "99.3% of the heads on WNLI", "below -1", "within 2% of all"),
-    *(
-        "Tables 1 and 2",
-        "Tables 1, 2",
-        "Table 1",
-        "Table 2",
-        "Table 3",
-        "Table 4",
-        "Tables 2 and 3",
-        "Figures 6 and 7",
-    ),
-    *("Figure 2", "Figure 3", "Figure 5", "Figures 3 and 4", "Figure 3's", "eq. 3"),
-}
+NOT_MEASURED = """
+L0; v2 preset; MPNet-base; MiniLM-L6; SST-2; WNUT-17; CoNLL-2003; SmolLM2-135M; int8; H200; TF32; A1; A2
+95%; 5%; 90%; 80%; 70%; 65%; half a point
+4, 6, 8 and 10 of 12 layers; 12 layers; 10 layers; 8 layers; 10 uniform layers; 8 of 12 layers; 10 to 11 of 12 layers
+4 of its 30 attention blocks; kept of 12; 10 to 11 layers; windows of 15 and 25; within 2% of all
+32 × 256; 2.6 ×; 1.8 ×; 2 ×; 4 ×; p = 0.1; rate 0.1 to 5; rate of 0.1; temperature of 1; below -1
+99.3% of the heads on WNLI; Tables 1 and 2; Table 1; Table 2; Table 3; Table 4; Figures 6 and 7; Figures 3 and 4
+Figure 2; Figure 3; Figure 5; eq. 3
+"""
 """Names, settings and numbers of the papers in RESULTS.md: everything else there is filled in from raw files."""
 
 
@@ -63,9 +39,10 @@ def test_results_is_short_and_every_measured_number_in_it_is_filled_in():
     lines = [re.sub(r"^\|[^|]*\|", "|", line) for line in NUMBER.sub("", text).splitlines()]
     left = "\n".join(lines)
     left = re.sub(r"\]\([^)]*\)|`[^`]*`|^\d+\. ", "", left, flags=re.MULTILINE)
-    for known in sorted(NOT_MEASURED, key=len, reverse=True):
+    left = " ".join(left.split())  # lines are wrapped anywhere
+    for known in sorted(re.split(r"; |\n", NOT_MEASURED.strip()), key=len, reverse=True):
         left = left.replace(known, "")
-    assert re.findall(r".*\d.*", left) == []
+    assert re.findall(r"\S*\d\S*", left) == []
 
 
 def test_every_number_that_is_defined_is_used():
