@@ -1,11 +1,12 @@
-"""Sentence encoders in a search, beside the model that they were made from, and a static model made from it too.
+"""Semantic search with smaller sentence encoders, beside the full model and a static model made from it.
 
     python benchmarks/embedding_search.py --model all-MiniLM-L6-v2 --small run run/speedup-2 --texts texts/train.txt \\
         --queries texts/validation.txt --out search.json [--static 256]
 
-Every model embeds texts and queries through sentence-transformers, one model after the other, and again, so that
-seconds are of one machine in one state. Told are the seconds, the share of each query's ten nearest texts that are
-the full model's, and how often its nearest is among them. --static makes a model2vec model of so many dimensions.
+Every model embeds texts and queries through sentence-transformers, in two interleaved rounds, so that all are timed
+under the same conditions. Reports seconds, the share of each query's ten nearest texts that are also the full
+model's, and how often the full model's nearest is among them. --static makes a model2vec model with that many
+dimensions.
 """
 
 from __future__ import annotations

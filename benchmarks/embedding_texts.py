@@ -1,10 +1,10 @@
-"""Plain texts to shrink an embedding model with, others to judge it on, and scored pairs, all without duplicates.
+"""Plain texts to shrink an embedding model with, others to evaluate it on, and scored pairs, without duplicates.
 
     python benchmarks/embedding_texts.py --out texts cola=glue/CoLA mrpc=glue/MRPC sst2=glue/SST-2 \\
         --books text/gutenberg/*.txt text/wikitext-2/valid.txt --held_out text/wikitext-2/test.txt
 
-train.txt has the training sentences of the tasks and the sentences of the books, in random order; validation.txt as
-many of each task's dev sentences and of the held-out file as --each says; pairs.jsonl MRPC's dev pairs, with labels.
+train.txt has the training sentences of the tasks and the sentences of the books, in random order; validation.txt has
+--each of every task's dev sentences and of the held-out file; pairs.jsonl has MRPC's dev pairs with their labels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def sentences_of_task(name: str, data_dir: str, split: str) -> list[str]:
 
 
 def sentences_of_text(path: Path) -> list[str]:
-    """Paragraphs, which blank lines or WikiText's own lines part, cut after full stops."""
+    """Paragraphs, separated by blank lines or by WikiText's line breaks, cut after full stops."""
     raw = path.read_bytes()
     try:
         text = raw.decode("utf-8")
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+", metavar="TASK=DIR", help="tasks and the directories of their data")
     parser.add_argument("--books", nargs="*", type=Path, default=[], help="running text to train on")
-    parser.add_argument("--held_out", type=Path, help="running text to judge on")
+    parser.add_argument("--held_out", type=Path, help="running text to evaluate on")
     parser.add_argument("--limit", type=int, default=100_000, help="training texts (default: 100000)")
     parser.add_argument("--each", type=int, default=500, help="held-out texts from each source (default: 500)")
     parser.add_argument("--out", type=Path, required=True)

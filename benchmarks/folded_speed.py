@@ -1,4 +1,4 @@
-"""How much faster BERT-base is, in shape, with attention folded or narrower: dense against trimmed, in turns.
+"""How much faster a model of BERT-base's shape is with uniform or narrower attention: dense and trimmed, interleaved.
 
 python benchmarks/folded_speed.py --shapes 8x128 4x256 2x512 --profile
 python benchmarks/folded_speed.py --shapes 8x128 --widths p50 p35
@@ -29,7 +29,7 @@ WIDTHS = {
     ),
     "q35": ((10, 9, 10, 10, 12, 9, 5, 3), (1536, 1856, 2048, 1856, 1280, 896, 320, 64)),
 }
-"""Heads and neurons kept by layer, as a training left them; layers that are not named are gone."""
+"""Heads and neurons kept by layer, as found by training; layers that are not listed are removed."""
 
 
 def plan_of_widths(model: BertModel, name: str) -> Plan:
@@ -45,7 +45,7 @@ def plan_of_widths(model: BertModel, name: str) -> Plan:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=["4x256"], help="batch x length, such as 4x256")
-    parser.add_argument("--uniform", type=int, default=11, help="how many of the 12 sites are folded, the top ones")
+    parser.add_argument("--uniform", type=int, default=11, help="uniform sites of 12, from the top")
     parser.add_argument("--widths", nargs="+", default=[], choices=WIDTHS, help="these widths, in place of --uniform")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=DTYPES)

@@ -1,12 +1,13 @@
-"""What the gradient of a gate says about its unit: its mean, which AutoAttention adds up, against its mean square.
+"""What a gate's gradient says about its unit: its mean, which AutoAttention accumulates, against its mean square.
 
     python benchmarks/gate_signals.py --model fine-tuned --task cola --data_dir glue/CoLA
 
-All gates on heads and neurons are open; gradients of the loss in them are taken batch by batch on training data, and
-no weight changes. Then gates are closed for a share of their FLOPs, lowest score per FLOP first, and the loss is taken
-on validation data, nothing retrained. Scores: `signed` is minus the mean gradient, in whose direction AutoAttention
-moves a gate's parameter (eq. 10, with a slope of 1), `squared` the mean square (Fisher). `systematic` is the squared
-mean as a share of the mean square, without what chance alone would leave of it (one part in the number of batches).
+All gates on heads and neurons are open. Gradients of the loss in them are computed batch by batch on training data,
+and no weight changes. Then gates are closed for a share of their FLOPs, lowest score per FLOP first, and the loss is
+computed on validation data, without retraining. Scores: `signed` is minus the mean gradient, the direction in which
+AutoAttention moves a gate's parameter (eq. 10, with a slope of 1); `squared` is the mean square (Fisher).
+`systematic` is the squared mean as a share of the mean square, less what chance alone would give (one part in the
+number of batches).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from attentrim.runs.settings import TaskSettings
 
 
 def gradients(session: Any, batches: Any) -> Tensor:
-    """[batches, gates], in the model's evaluation mode: dropout would add noise of its own."""
+    """[batches, gates], in evaluation mode: dropout would add noise."""
     found = []
     for batch in batches:
         gates = torch.ones(session.count, requires_grad=True)
@@ -48,7 +49,7 @@ def loss_with(session: Any, gates: Tensor, batches: Any) -> float:
 
 
 def systematic(values: Tensor) -> float:
-    """The share of the mean square that is the mean's, over all gates, without the part that chance leaves there."""
+    """The share of the mean square that is the mean's, over all gates, less the part that is chance."""
     squares, mean = values.square().mean(0).sum(), values.mean(0).square().sum()
     return float((mean / squares - 1 / len(values)) / (1 - 1 / len(values)))
 

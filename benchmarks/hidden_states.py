@@ -1,10 +1,10 @@
-"""How large a model's hidden states are, and how far they move when layers are made uniform and nothing is learned.
+"""How large a model's hidden states are, and how far they move when layers are made uniform without training.
 
     python benchmarks/hidden_states.py --model mpnet-base --text glue/CoLA/train.tsv --uniform 8
 
-One line a layer, the embeddings first: the mean square of the states, the mean squared error with the last layers
-uniform, and that error as a share (which `distill_hidden` weighs), over the words of the first lines of a text. With
---dropout also the model's own dropout is at work, as in training.
+Prints one line per layer, embeddings first: the mean square of the states, the mean squared error with the last
+layers uniform, and that error as a share of the mean square (which `distill_hidden` weighs), over the words of the
+first lines of a text. --dropout turns the model's own dropout on, as in training.
 """
 
 from __future__ import annotations

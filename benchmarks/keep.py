@@ -1,10 +1,10 @@
-"""Keep what a comparison found, finished or not, as one typed file under benchmarks/results.
+"""Add what a comparison found, finished or not, to one file under benchmarks/results.
 
     python benchmarks/keep.py results/ours-layers/mpnet-base-cola
 
-The file is what `compare` writes as results.json, of the runs that have ended, without the paths of the machine. New
-runs are added to what it has already; a run of the same name and seed is not replaced. Of a run's history it keeps
-what was evaluated after each epoch, and the mean loss of the training steps since then (`epochs`).
+The file has the format of `compare`'s results.json, with the runs that have ended and without paths. New runs are
+added to those it has; a run with the same name and seed is not replaced. Of a run's history it keeps the evaluation
+after each epoch and the mean training loss since the one before (`epochs`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from attentrim.tasks.metrics import LOWER_IS_BETTER
 
 HERE = Path(__file__).parent
 OF_A_RUN = ("commit", "load")
-"""What differs from run to run of one machine."""
+"""What differs between runs on one machine."""
 FACTS = ("task", "metric", "examples")
-"""What holds for all runs."""
+"""What is the same for all runs."""
 
 
 def outcomes_in(directory: Path) -> list[Outcome]:
-    """Of the runs that have ended."""
+    """Those of the runs that have ended."""
     found = []
     for file in directory.glob(f"*/seed-*/{METRICS}"):
         place = file.parent
@@ -64,7 +64,7 @@ def epochs_of(history: list[dict[str, Any]], metric: str) -> list[dict[str, floa
 
 
 def outcomes_kept(file: Path) -> list[Outcome]:
-    """Of the runs that were kept before, if any were."""
+    """Those of the runs that the file has already."""
     kept = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {"runs": []}
     found = []
     for entry in kept["runs"]:
@@ -76,14 +76,14 @@ def outcomes_kept(file: Path) -> list[Outcome]:
 
 
 def together(kept: list[Outcome], new: list[Outcome], order: list[str]) -> list[Outcome]:
-    """Seed by seed, in the order of the config; what was kept before wins."""
+    """By seed, in the order of the config; runs that the file had already win."""
     by_run = {(outcome.run.entry.name, outcome.run.seed): outcome for outcome in [*new, *kept]}
     places = {name: place for place, name in enumerate(order)}
     return [by_run[run] for run in sorted(by_run, key=lambda run: (run[1], places.get(run[0], len(places))))]
 
 
 def _without_paths(value: Any) -> Any:
-    """Runs of the same comparison by their names, models and data by the last part of theirs."""
+    """Runs of the same comparison become `{name}`; models and data become the last part of their path."""
     if isinstance(value, dict):
         return {name: _without_paths(inner) for name, inner in value.items()}
     if not isinstance(value, str) or not value.startswith("/"):
@@ -94,7 +94,7 @@ def _without_paths(value: Any) -> Any:
 
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="what --output_dir was: .../EXPERIMENT/MODEL-TASK")
+    parser.add_argument("directory", type=Path, help="the comparison's --output_dir: .../EXPERIMENT/MODEL-TASK")
     directory = parser.parse_args(words).directory
     name = directory.resolve().parent.name
     config = read_config(str(HERE / name / "config.yaml"))
@@ -102,7 +102,7 @@ def main(words: list[str]) -> None:
     out = HERE / "results" / name / f"{directory.resolve().name}.json"
     new = outcomes_in(directory)
     if not new:
-        raise AttentrimError(f"{directory} holds no run that has ended.")
+        raise AttentrimError(f"{directory} has no run that has ended.")
     outcomes = together(outcomes_kept(out), new, [*config.get("runs", {}), *(entry.name for entry in swept)])
     entries = {outcome.run.entry.name: outcome.run.entry for outcome in outcomes}
     seeds = tuple(dict.fromkeys(outcome.run.seed for outcome in outcomes))

@@ -1,10 +1,10 @@
-"""What a language model loses without some of its blocks: perplexity by order and number, nothing trained.
+"""What a language model loses without some of its blocks, untrained: perplexity by order and number.
 
     python benchmarks/language_blocks.py --model smollm2-135m --calibration wikitext-2/valid.txt \\
         --text wikitext-2/test.txt --out blocks.json
 
-Blocks are chosen by the method `similarity` on the first examples of --calibration, and judged on the first of --text;
-an example is a block of --length tokens.
+Blocks are chosen by the method `similarity` on the first examples of --calibration, and evaluated on the first of
+--text; an example is a block of --length tokens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STUDY = ("attention:similarity", "attention:last", "attention:greedy", "feed_for
 
 
 def chosen(loaded: Loaded, sort: str, order: str, most: int, samples: int) -> tuple[dict[str, Any], float]:
-    """What the method has to say when it removes `most` blocks, and how long it took."""
+    """What the method records when it removes `most` blocks, and how long it took."""
     method = Similarity(remove=f"{sort}:{most}", order=order, calibration_samples=samples)
     data = loaded.data("train", samples)
     batches = torch.utils.data.DataLoader(data, 2, collate_fn=loaded.task.kind.collator(loaded.tokenizer))
@@ -63,11 +63,11 @@ def main() -> None:
     parser.add_argument("--calibration", required=True, help="plain text to choose by")
     parser.add_argument("--text", required=True, help="plain text to measure perplexity on")
     parser.add_argument("--out", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--length", type=int, default=512, help="tokens of an example (default: 512)")
+    parser.add_argument("--length", type=int, default=512, help="tokens per example (default: 512)")
     parser.add_argument("--examples", type=int, default=32, help="of --text (default: 32)")
     parser.add_argument("--samples", type=int, default=32, help="of --calibration (default: 32)")
     parser.add_argument("--greedy_samples", type=int, default=2, help="the same for order greedy (default: 2)")
-    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="how many blocks go (default: 2 4 8)")
+    parser.add_argument("--counts", type=int, nargs="+", default=COUNTS, help="blocks to remove (default: 2 4 8)")
     parser.add_argument("--study", nargs="+", default=STUDY, help=f"SORT:ORDER (default: {' '.join(STUDY)})")
     args = parser.parse_args()
 

@@ -1,10 +1,10 @@
-"""A rival on equal terms: Torch-Pruning's magnitude pruning to a share of the FLOPs, then training with distillation.
+"""A rival: Torch-Pruning's magnitude pruning to a share of the FLOPs, then training with distillation.
 
     python benchmarks/magnitude_pruning.py --model dense --task cola --data_dir glue/CoLA --flops_share 0.5 --seed 1
 
-The same share of heads and neurons goes from every layer of a fine-tuned checkpoint. What is left learns from the
-labels and from the checkpoint, as the rows of `ours-speed` do. All other flags are fields of TrainingArguments
-(--bf16 True, say). Prints one line of JSON; remarks go to stderr.
+Removes the same share of heads and neurons from every layer of a fine-tuned checkpoint. The rest is trained on the
+labels and distilled from the checkpoint, like the rows of `ours-speed`. All other flags are fields of
+TrainingArguments (such as --bf16 True). Prints one line of JSON; remarks go to stderr.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def main() -> None:
     parser.add_argument("--model", required=True, help="a checkpoint fine-tuned on the task")
     parser.add_argument("--task", required=True)
     parser.add_argument("--data_dir", help="a local copy of the task in its published layout")
-    parser.add_argument("--flops_share", type=float, default=0.5, help="what to leave (default: 0.5)")
-    parser.add_argument("--max_train_samples", type=int, help="train on the first so many examples only")
+    parser.add_argument("--flops_share", type=float, default=0.5, help="share of the FLOPs to keep (default: 0.5)")
+    parser.add_argument("--max_train_samples", type=int, help="train on this many examples only, the first ones")
     args, more = parser.parse_known_args()
     if not 0 < args.flops_share < 1:
         parser.error(f"--flops_share must be between 0 and 1. Got {args.flops_share:g}")

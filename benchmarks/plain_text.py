@@ -1,4 +1,4 @@
-"""The training sentences of some tasks as plain text, one a line, without their labels, for `--task mlm`.
+"""The training sentences of some tasks as plain text, one per line, without labels, for `--task mlm`.
 
     python benchmarks/plain_text.py --model mpnet-base --out text cola=glue/CoLA mrpc=glue/MRPC sst2=glue/SST-2
 

@@ -1,10 +1,10 @@
-"""Does AttendOut's generator learn from its reward? A problem whose right masks are known, real rewards and controls.
+"""Does AttendOut's generator learn from its reward? A problem with known masks, with real rewards and controls.
 
     python benchmarks/planted_rewards.py                               # all variants, 5 seeds: JSON and a figure
     python benchmarks/planted_rewards.py --variants default shuffled --seeds 2
 
-One token tells the label in the training data and means nothing in the held-out data: the right mask drops it. Another
-token tells the label 85% of the time everywhere: the right mask keeps it.
+One token gives the label away in the training data and means nothing in the held-out data: the right mask drops it.
+Another token gives the right label 85% of the time everywhere: the right mask keeps it.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ VARIANTS: dict[str, tuple[dict[str, Any] | None, bool]] = {
     "default without drop_cost": ({"drop_cost": 0.0}, False),
     "default without warmup": ({"generator_warmup": 0.0}, False),
 }
-"""Settings, and whether the held-out data shares what is wrong with the training data. None: plain fine-tuning."""
+"""Settings, and whether the held-out data has the spurious token too. None: plain fine-tuning."""
 
 
 def examples(count: int, seed: int, *, spurious: bool) -> list[dict[str, Any]]:
-    """Labelled sequences; `spurious`: the spurious token tells the label, which it does not otherwise."""
+    """Labelled sequences; `spurious`: the spurious token gives the label away."""
     generator = torch.Generator().manual_seed(seed)
     rows = []
     for _ in range(count):
@@ -93,7 +93,7 @@ def accuracy(model: Any, rows: list[dict[str, Any]]) -> float:
 
 
 def drop_rates(session: Any, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """How likely each kind of token is hidden from the first one, which is classified; the mean over sites."""
+    """How often each kind of token is hidden from the first one, which is classified; the mean over sites."""
     batch = default_data_collator(rows)
     session.model.eval()
     with torch.no_grad(), session.masks.sampled() as draw:
@@ -167,7 +167,7 @@ def run(variant: str, seed: int, steps: int = 600) -> dict[str, Any]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """Markdown, one line a variant, one figure a seed."""
+    """Markdown: one line per variant, one number per seed."""
     columns = ("spurious", "honest", "others", "accuracy", "accuracy_under_masks")
     lines = ["| variant | " + " | ".join(name.replace("_", " ") for name in columns) + " |", "|---" * 6 + "|"]
     for variant in dict.fromkeys(result["variant"] for result in results):
@@ -178,7 +178,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def figure(results: list[dict[str, Any]], path: Path) -> None:
-    """The drop rate of the three kinds of token over training: one panel a variant, one line a seed."""
+    """The drop rate of the three kinds of token over training: one panel per variant, one line per seed."""
     import matplotlib
 
     matplotlib.use("Agg")

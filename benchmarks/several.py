@@ -1,14 +1,14 @@
-"""Run rows of several experiments on one machine, those of the first line first.
+"""Run rows of several experiments on one machine, in the order of a file's lines.
 
     python benchmarks/several.py lines.txt --model mpnet-base --tf32 True --jobs 16
 
-A line of the file is what run.py takes; the flags of the command go to all that do not say otherwise:
+Each line of the file is arguments of run.py; the flags of the command apply to every line that does not set them:
 
     ours-layers --task cola --data_dir glue/CoLA --only top-8,top-10 --seeds 3,4
     ours-tasks --task wnut17 --data_dir wnut17 --num_train_epochs 8 --only hisp --seeds 3,4
 
-What benchmarks/results has already is run again only where another row starts from it. A start that experiments share
-is trained once. Results go where run.py puts them; the same command goes on where it was stopped.
+Runs that benchmarks/results has already are repeated only where another row starts from them. A start that
+experiments share is trained once. Results go where run.py puts them. The same command continues where it was stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 
 
 def runs_of_line(words: Sequence[str]) -> list[Run]:
-    """The runs that a line asks for, with those they start from."""
+    """The runs of a line, and those that they start from."""
     name, *flags = words
     args, args.more = build_parser().parse_known_args(compare_words(name, flags))
     place = Path(args.output_dir).resolve()
@@ -66,7 +66,7 @@ def without_those_kept(runs: Sequence[Run], kept: set[tuple[str, int]]) -> list[
 
 
 def shared(runs: Iterable[Run]) -> tuple[list[Run], dict[Path, Path]]:
-    """Each run once, and where the one is that stands for another: with the same settings, starting from no other."""
+    """Each run once, and for runs with the same settings and no start of their own, which one is used instead."""
     found: dict[Path, Run] = {}
     first: dict[str, Path] = {}
     stands_for: dict[Path, Path] = {}
@@ -89,7 +89,7 @@ def _renamed(value: Any, names: dict[str, str]) -> Any:
 
 
 def copy_figures(source: Path, target: Path) -> None:
-    """What keep.py reads of a run."""
+    """The files of a run that keep.py reads."""
     target.mkdir(parents=True, exist_ok=True)
     for name in (SETTINGS, METRICS, PLAN, HISTORY, DONE):
         if (source / name).is_file():
@@ -101,10 +101,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("lines", type=Path, help="a text file; empty lines and those that begin with # are skipped")
     parser.add_argument("--engine", default="local", help="local, or ray (default: local)")
     parser.add_argument("--jobs", type=int, help="runs at a time (default: 1; with ray, one per GPU or machine)")
-    parser.add_argument("--dry_run", action="store_true", help="say what would be run, in order, and end")
+    parser.add_argument("--dry_run", action="store_true", help="list what would be run, in order")
     args, flags = parser.parse_known_args(words)
     lines = [shlex.split(line, comments=True) for line in args.lines.read_text(encoding="utf-8").splitlines()]
-    # what a line says itself comes last, and wins
+    # a line's own flags come last, and win
     runs, stands_for = shared(run for line in lines if line for run in runs_of_line([line[0], *flags, *line[1:]]))
     title = {run.directory: "/".join(run.directory.parts[-4:]) for run in runs}
     done = sum(run.done for run in runs)

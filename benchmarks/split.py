@@ -1,4 +1,4 @@
-"""Set every fifth training sentence of a tagging task aside, so that settings can be chosen without a look at dev.
+"""Set every fifth training sentence of a tagging task aside, to choose settings without looking at dev.
 
 python benchmarks/split.py wnut17/train.conll --out wnut17-split
 """
@@ -14,7 +14,7 @@ EVERY = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="training sentences, one word a line, blank lines between sentences")
+    parser.add_argument("file", type=Path, help="training sentences, one word per line, blank lines between sentences")
     parser.add_argument("--out", type=Path, required=True, help="a directory for the two parts, train and dev")
     args = parser.parse_args()
     if not args.file.is_file():

@@ -1,12 +1,12 @@
-"""What a method's training step costs against the stock Trainer's: same model, same batches, steps in turn.
+"""What a method's training step costs against the stock Trainer's: same model, same batches, alternating steps.
 
     python benchmarks/step_cost.py                                    # MiniLM-L6 shape on the CPU
     python benchmarks/step_cost.py --device cuda --bf16 --shape base  # BERT-base shape on a GPU
     python benchmarks/step_cost.py --method attendout --phases        # and where its time goes
 
-Two Trainers run in two processes that take turns, so only one computes at a time and both meet the same weather. The
-figures are the median of the paired ratios, and the ratio of the totals (for methods with some steps that do more),
-each with its bootstrap interval; and the peak of memory over what the process held before it made a model.
+Two Trainers run in two processes that alternate, so only one computes at a time and both see the same conditions. The
+results are the median of the paired ratios and the ratio of the totals (for methods in which some steps do more),
+each with its bootstrap interval, and the peak memory above what the process held before it made a model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import tempfile
 import time
 from typing import Any, ClassVar
 
-# the process whose turn it is not must not spin on the cores of the other
+# the waiting process must not spin on the cores of the other
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
@@ -106,7 +106,7 @@ def train(which: int, args: argparse.Namespace, turns: tuple[Any, Any], results:
 
 
 class Memory:
-    """The most that was held since the start, in MiB."""
+    """Peak memory since the start, in MiB."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -128,7 +128,7 @@ class Phases:
         "generator": "learning.step",
         "restart": "_restart",
     }
-    """Which method of the session does what."""
+    """The session's methods, by part."""
 
     def __init__(self, trainer: Any, device: str) -> None:
         self.seconds = dict.fromkeys(self.PARTS, 0.0)
@@ -164,7 +164,7 @@ def measure(args: argparse.Namespace) -> tuple[list[tuple[float, float]], list[f
 
 
 def interval(pairs: list[tuple[float, float]], figure: Any, draws: int = 2000) -> list[float]:
-    """The middle 95% of a figure over resampled pairs."""
+    """The middle 95% of a statistic over resampled pairs."""
     source = random.Random(0)
     found = sorted(figure(source.choices(pairs, k=len(pairs))) for _ in range(draws))
     return [round(found[int(share * draws)], 4) for share in (0.025, 0.975)]

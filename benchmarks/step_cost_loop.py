@@ -1,9 +1,9 @@
-"""What a method adds to a training step, in one process: two copies of a model take steps in turn in a bare loop.
+"""What a method adds to a training step, in one process: two copies of a model alternate in a bare loop.
 
     python benchmarks/step_cost_loop.py --device cuda --bf16 --shape base --batch 32 --length 128
 
-Between two processes the same step differs by up to 6% on a GPU, as each has its own cores; here both share them. A
-Trainer's own work is the same on both sides and left out, so the ratio is, if anything, larger than under a Trainer.
+Between two processes the same step differs by up to 6% on a GPU, since each has its own cores; here both share them.
+The Trainer's own work is the same for both and left out, so the ratio is at least as large as under a Trainer.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python benchmarks/tables.py --check    # end with code 1 if a table or a number is not up to date
 
 A table stands where a page has a comment `<!-- KIND: WORDS -->` and a later `<!-- /KIND -->`; the functions named in
-benchmarks/pages/blocks.py say what their words are. A number stands between `<!-- n: NAME -->` and `<!-- /n -->`;
+benchmarks/pages/blocks.py say what their words are. A number stands before `<!-- n: NAME -->`, and
 benchmarks/numbers.yaml says what each name is. Pages are RESULTS.md, README.md and everything under docs.
 """
 

@@ -74,7 +74,7 @@ def fine_tuned(name: str, tokenizer: Any, texts: list[str], labels: list[int], r
 
 
 def characters(tokenizer: Any, used: set[int]) -> dict[str, int]:
-    """What it costs to keep the characters of the texts, or all characters, beside the tokens that occur."""
+    """What it costs to keep the characters of the texts, or all characters, as well as the tokens that occur."""
     vocab = tokenizer.get_vocab()
     single = {token: number for token, number in vocab.items() if len(token.removeprefix("##")) == 1}
     tokens = {token for token, number in vocab.items() if number in used}

@@ -1,4 +1,4 @@
-"""Time whole models of given widths again, beside the dense one: what was asked for against what is measured.
+"""Time whole models of given widths beside the dense one: the speed asked for against the speed measured.
 
     cd benchmarks
     python whole_models.py --model mpnet-base --shapes results/speed/latency/mpnet-base-cpu-speeds.json
@@ -6,7 +6,7 @@
         --batch 32 --length 256 --dtype tf32 --backend cudagraph --device cuda
 
 A file of shapes is a list: row and task, the speed-up that was asked for, heads and neurons kept by layer, layers
-removed. Weights are random: speed does not depend on them. With --out the file is written anew.
+removed. Weights are random: speed does not depend on them. With --out the results are written to a file.
 """
 
 from __future__ import annotations

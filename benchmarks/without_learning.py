@@ -1,9 +1,9 @@
-"""What a task gives without learning: the same answer always, or that of the most similar training example.
+"""Scores without learning: the same answer for every example, or that of the most similar training example.
 
     python benchmarks/without_learning.py cola=glue/CoLA mrpc=glue/MRPC sst2=glue/SST-2 wnli=glue/WNLI
 
-Similar is what shares most of its words (as a share of the words of both). The last figure is how many dev examples
-have a first sentence that the training data has too.
+The most similar example shares the largest part of the words of both. The last number is how many dev examples have a
+first sentence that is in the training data too.
 """
 
 from __future__ import annotations

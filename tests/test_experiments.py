@@ -102,7 +102,7 @@ def test_every_promised_experiment_has_a_folder_and_every_folder_is_in_the_table
     table = (BENCHMARKS / "README.md").read_text()
     for name in found:
         (row,) = [line for line in table.splitlines() if line.startswith(f"| `{name}`")]
-        assert row.split("|")[4].strip() == str(len(experiment_of(name).entries)), f"{name}: runs a seed in README.md"
+        assert row.split("|")[4].strip() == str(len(experiment_of(name).entries)), f"{name}: runs per seed"
 
 
 @pytest.mark.parametrize("name", sorted(PROMISED))

@@ -11,7 +11,8 @@ from .inline import number, values
 from .raw import ROOT
 
 BLOCK = re.compile(r"(<!-- ([a-z-]+): ([^>]*?)-->\n)(?:(?!<!-- \2: ).)*?(<!-- /\2 -->)", re.DOTALL)
-NUMBER = re.compile(r"(<!-- n: (\S+) -->).*?(<!-- /n -->)")
+NUMBER = re.compile(r"(\?|[+-]?\d[\d,.]*%?(?:\s+(?:to|of)\s+[+-]?\d[\d,.]*)?(?:\s+\([^()]*\))?)(<!-- n: (\S+) -->)")
+"""A number, a range or a difference with its interval; or a question mark that was not filled in yet."""
 KINDS: dict[str, Callable[[Path, list[str], dict[str, str]], str]] = {
     "results": compared.table,
     "across": compared.across,
@@ -43,4 +44,11 @@ def filled(page: Path, text: str) -> str:
         return f"{found[1]}{KINDS[found[2]](page, first.split(), options)}{found[4]}"
 
     text = BLOCK.sub(lambda found: block(found) if found[2] in KINDS else found[0], text)
-    return NUMBER.sub(lambda found: f"{found[1]}{number(found[2])}{found[3]}", text)
+    assert len(NUMBER.findall(text)) == text.count("<!-- n: "), f"{page}: a number's name does not follow a number"
+
+    def in_sentence(found: re.Match[str]) -> str:
+        new = number(found[3])
+        is_same = " ".join(found[1].split()) == new  # a line may end within it
+        return f"{found[1] if is_same else new}{found[2]}"
+
+    return NUMBER.sub(in_sentence, text)

@@ -27,7 +27,7 @@ def table(page: Path, words: Sequence[str], options: dict[str, str]) -> str:
     header = [
         *named,
         formats.metric_name(place.metric),
-        f"against `{place.baseline}` (95% interval)",
+        "difference (95% interval)",
         *map(formats.metric_name, more),
         *("heads removed", "uniform layers", "layers removed", "seeds", "raw name"),
     ]
@@ -124,13 +124,13 @@ def across(page: Path, words: Sequence[str], options: dict[str, str]) -> str:
         seeds = [len(found) for found in pairs if found]
         if not seeds:
             continue
-        lines.append(
-            [*(fact[column] for column in named), *(cell or formats.NO_VALUE for cell in cells), mean_of_tasks(pairs)]
-        )
-        lines[-1] += [formats.counted(seeds), f"`{name}`"]
-    header = [*named, *map(formats.task_name, tasks), "mean of the tasks", "seeds", "raw name"]
+        place = next(filter(None, (find(places, name) for places in tasks.values())))
+        shown_cells = [cell or formats.NO_VALUE for cell in cells]
+        lines.append([*(fact[column] for column in named), _removed(place.rows[name])[1], *shown_cells])
+        lines[-1] += [mean_of_tasks(pairs), formats.counted(seeds), f"`{name}`"]
+    header = [*named, "uniform layers", *map(formats.task_name, tasks), "mean of the tasks", "seeds", "raw name"]
     if len(tasks) == 1 or options.get("mean") == "no":
-        header, lines = _without(header, lines, len(named) + len(tasks))
+        header, lines = _without(header, lines, len(named) + 1 + len(tasks))
     return "\n".join([formats.table(header, lines), f"Points against `{baseline}`. {_raw_links(page, tasks)}", ""])
 
 
@@ -167,7 +167,7 @@ def by_speed(page: Path, words: Sequence[str], _options: dict[str, str]) -> str:
     known = dict.fromkeys(name for places in tasks.values() for place in places for name in place.rows)
     shown = _chosen(list(known), [word for word in rest if "/" not in word])
     facts = [_facts_of_task(places, shown) for places in tasks.values()]
-    speeds = [_facts_anywhere(facts, name)["speed asked"] for name in shown]
+    speeds = [_facts_anywhere(facts, name)["asked"] for name in shown]
     lines = []
     for task, places in tasks.items():
         by = formats.scale(places[0].metric)
@@ -233,7 +233,7 @@ def cost(_page: Path, words: Sequence[str], _options: dict[str, str]) -> str:
     place = Place.read(name)
     shown = _chosen(list(place.rows), shown)
     facts = [rows.facts_of(place, place.rows[row]) for row in shown]
-    named = [column for column in rows.columns(facts) if column in ("method", "settings")]
+    named = [column for column in rows.columns(facts) if column == "method"]
     lines = []
     for row, fact in zip(shown, facts, strict=True):
         cells = []

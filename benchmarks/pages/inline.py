@@ -1,4 +1,4 @@
-"""Numbers inside sentences: `<!-- n: NAME -->+0.1 (-0.1 to +0.4)<!-- /n -->`, where numbers.yaml says what NAME is.
+"""Numbers inside sentences: `+0.1 (-0.1 to +0.4)<!-- n: NAME -->`, where numbers.yaml says what NAME is.
 
     speed-2: {difference: fisher-2, to: dense-longer, in: [ours-speed/mpnet-base-cola, ours-speed/mpnet-base-mrpc]}
     words:   {at: vocabulary-MiniLM-L6-sst2.json/dev/with_all_tokens_kept, as: "{:,}"}
@@ -89,7 +89,7 @@ def _shown(values: list[float], rule: Mapping[str, Any], sign: str) -> str:
             return f"{shape.format(min(points))} to {shape.format(max(points))}"
         case None if sign:
             return formats.difference(values)
-    return shape.format(mean)
+    return shape.format(0.0 if shape.format(mean).strip("+-0.") == "" else mean)  # not -0.0
 
 
 def value_at(path: str) -> Any:

@@ -27,16 +27,13 @@ METHODS = {
     "scheduled-dropout": "scheduled dropout",
 }
 ORDERS = {"top": "top first", "greedy": "greedy", "generator": "by the generator"}
-COLUMNS = (
-    *("method", "settings", "starts from", "order", "speed asked", "for", "one training for", "asked"),
-    *("epochs", "learning rate", "corrupted inputs", "distilled from", "weight of hidden states", "training data"),
-)
+COLUMNS = ("method", "asked", "trained for", "epochs", "rate", "noise", "distilled from", "data")
 SHOWN_ELSEWHERE = {
     *("distill_logits", "distill_hidden", "distill_noise", "label_weight", "prune_order", "prune_count", "count"),
     *("target_sparsity", "share_of", "max_drop", "speedup", "speed_table", "speed_elsewhere", "cache_samples"),
 }
 """Of a method's settings: those with a column of their own, and those that change no result worth a column."""
-MAY_BE_EMPTY = ("for", "one training for", "learning rate")
+MAY_BE_EMPTY = ("trained for", "rate")
 """Columns that say nothing where all rows that fill them agree."""
 OF_AN_IDLE_GENERATOR = {"prior", "window", "generator_lr", "generator_warmup", "tune_share"}
 PLAIN_ERROR = ("c439c1c", "06f5bd0", "6c6ace1")
@@ -58,24 +55,16 @@ def joined(values: Iterable[str]) -> str:
 def _facts(place: Place, row: Row, run: Mapping[str, Any]) -> dict[str, str]:
     settings = run["settings"]
     own = settings.get("method_config") or {}
-    steps = takes_steps(settings)
     speeds = str(own.get("speedup", "")).split(",")
-    table = str(own.get("speed_table", ""))
     return {
-        "method": _method(run),
-        "settings": _settings(run),
-        "starts from": _starts_from(place, settings),
-        "order": _order(place, run),
-        "speed asked": f"{row.asked:g} ×" if row.asked else f"{float(speeds[0]):g} ×" if speeds[0] else "",
-        "for": "H200" if "h200" in table else "two CPU cores" if "cpu" in table else "",
-        "one training for": f"{', '.join(speeds)} ×" if len(speeds) > 1 else "this speed" if speeds[0] else "",
-        "asked": _asked(own),
+        "method": _method(place, run),
+        "asked": _asked(row, own),
+        "trained for": f"{', '.join(speeds)} ×" if len(speeds) > 1 else "this speed" if speeds[0] else "",
         "epochs": epochs(place, row, settings),
-        "learning rate": rate(settings["learning_rate"]) if steps else "",
-        "corrupted inputs": _share(_distilling(settings, "distill_noise")),
-        "distilled from": _teacher(place, settings),
-        "weight of hidden states": _hidden(run) if _distilling(settings, "distill_logits") else "",
-        "training data": _data(settings, own),
+        "rate": rate(settings["learning_rate"]) if takes_steps(settings) else "",
+        "noise": _share(_distilling(settings, "distill_noise")),
+        "distilled from": _distilled_from(run),
+        "data": _data(settings, own),
     }
 
 
@@ -89,7 +78,21 @@ def is_idle(run: Mapping[str, Any]) -> bool:
     return run["settings"]["method"] == "attendout" and (own.get("generator_lr") == 0 or own.get("tune_share") == 1)
 
 
-def _method(run: Mapping[str, Any]) -> str:
+def _method(place: Place, run: Mapping[str, Any]) -> str:
+    """With its settings, and what came before it where that is neither the pre-trained nor the dense model."""
+    own = run["settings"].get("method_config") or {}
+    before = _start(place, run["settings"])
+    start = _kind(next(iter(before.runs.values()))) if before else "dense"
+    parts = [
+        _kind(run) + (f" after {start}" if start != "dense" else ""),
+        "for an H200" if "h200" in str(own.get("speed_table", "")) else "",
+        _order(place, run) if _kind(run) in ("uniform layers", "AttendOut") else "",
+        _settings(run),
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def _kind(run: Mapping[str, Any]) -> str:
     settings = run["settings"]
     own = settings.get("method_config") or {}
     removes_nothing = settings["method"] in ("none", "random-heads") and not own.get("target_sparsity")
@@ -105,14 +108,14 @@ def _method(run: Mapping[str, Any]) -> str:
 def _settings(run: Mapping[str, Any]) -> str:
     own = run["settings"].get("method_config") or {}
     hidden = SHOWN_ELSEWHERE | (OF_AN_IDLE_GENERATOR if is_idle(run) else set())
-    if _method(run) in ("dense", "uniform layers"):
+    if _kind(run) in ("dense", "uniform layers"):
         hidden = hidden | own.keys()
     shown = {key: value for key, value in own.items() if key not in hidden and (key, value) != ("dense_share", 0)}
     if "fitted_to" in shown:
         return "curves fitted to AttendOut's rates"
     if run["settings"]["method"] == "smp" and "search_steps" not in shown:
         return "short search"
-    if run["settings"]["method"] == "attendout" and not shown and _method(run) == "AttendOut":
+    if run["settings"]["method"] == "attendout" and not shown and _kind(run) == "AttendOut":
         return "our defaults"
     return " ".join(f"`{key}={value}`" for key, value in shown.items())
 
@@ -139,14 +142,9 @@ def _start(place: Place, settings: Mapping[str, Any]) -> Row | None:
     return place.rows.get(name.strip("{}")) if name.startswith("{") else None
 
 
-def _starts_from(place: Place, settings: Mapping[str, Any]) -> str:
-    """Where that is neither the pre-trained nor the dense model."""
-    before = _start(place, settings)
-    method = _method(next(iter(before.runs.values()))) if before else "dense"
-    return method if method != "dense" else ""
-
-
-def _asked(own: Mapping[str, Any]) -> str:
+def _asked(row: Row, own: Mapping[str, Any]) -> str:
+    if row.asked or own.get("speedup"):
+        return f"{row.asked or float(str(own['speedup']).split(',')[0]):g} ×"
     if own.get("max_drop") is not None and own.get("gate_lr") != 0:
         return "most heads at no loss" if not own["max_drop"] else f"most heads within {100 * own['max_drop']:g} point"
     if own.get("share_of") == "flops":
@@ -166,28 +164,24 @@ def epochs(place: Place, row: Row, settings: Mapping[str, Any]) -> str:
 
 
 def _distilling(settings: Mapping[str, Any], key: str) -> float:
-    """Older files have what distillation is told among the method's settings."""
+    """Older files have the settings of distillation among those of the method."""
     return float(settings.get(key) or (settings.get("method_config") or {}).get(key) or 0)
-
-
-def _hidden(run: Mapping[str, Any]) -> str:
-    weight = _distilling(run["settings"], "distill_hidden")
-    if str(run.get("commit") or "").startswith(PLAIN_ERROR):
-        weight *= AS_A_SHARE
-    return f"{weight:g}"
 
 
 def _share(value: float) -> str:
     return f"{value:.0%}" if value else ""
 
 
-def _teacher(place: Place, settings: Mapping[str, Any]) -> str:
+def _distilled_from(run: Mapping[str, Any]) -> str:
+    """The teacher, and how much its hidden states count beside its logits."""
+    settings = run["settings"]
     if not _distilling(settings, "distill_logits"):
         return ""
-    teacher = str(settings.get("teacher") or "")
-    if not teacher:
-        return "what the game left"
-    return "dense" if teacher.startswith("{dense") else teacher.strip("{}")
+    weight = _distilling(settings, "distill_hidden")
+    if str(run.get("commit") or "").startswith(PLAIN_ERROR):
+        weight *= AS_A_SHARE
+    teacher = str(settings.get("teacher") or "the game's model")
+    return f"{'dense' if teacher.startswith('{dense') else teacher.strip('{}')}, hidden states {weight:g}"
 
 
 def _data(settings: Mapping[str, Any], own: Mapping[str, Any]) -> str:
