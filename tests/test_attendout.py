@@ -19,6 +19,7 @@ from attentrim.methods.attendout.draws import merged
 from attentrim.methods.attendout.estimators import Baseline, contrast, log_probabilities, policy_gradient
 from attentrim.methods.attendout.generator import Generator, Valid, log_probability
 from attentrim.methods.attendout.records import rates_and_entropies
+from attentrim.methods.attendout.restart import Restart
 from attentrim.methods.attendout.scores import correctness, sample_losses
 
 NOTHING = {"prior": 1e3, "generator_lr": 0.0, "drop_cost": 0.0}
@@ -27,6 +28,7 @@ DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 GAMES = {
     "v1": {"preset": "v1", "window": 4},
     "v2": {"preset": "v2", "window": 4},
+    "by spread": {"preset": "v2", "window": 4, "restart_scale": "spread"},
     "better": {"restart": "better", "window": 4, "estimate_samples": 8, "reward_source": "dev"},
     "default": {"reward_source": "dev"},
     "lookahead": {"estimator": "lookahead", "reward_source": "dev"},
@@ -434,6 +436,53 @@ def test_the_restart_goes_by_the_rewards(tmp_path):
     assert sum(shares) / 400 == pytest.approx(float(torch.sigmoid(torch.tensor(0.8))), abs=0.08)
 
 
+def restart(**settings):
+    method = AttendOut(preset="v2", restart="sampled", **settings)
+    return Restart(method, torch.Generator().manual_seed(0))
+
+
+def test_the_spread_is_the_temperature_of_the_restart_by_hand():
+    """Sums of .02, -.01 and .04: mean squares .0004, .9 * .0004 + .1 * .0001 = .00037, then .000493."""
+    decides = restart(restart_scale="spread")
+    for total, temperature, chance in (
+        (0.02, 0.02, 0.731059),
+        (-0.01, 0.0192354, 0.372887),
+        (0.04, 0.0222036, 0.858333),
+    ):
+        decides.attacker_is_kept(total)
+        assert decides.numbers["restart_temperature"] == pytest.approx(temperature, rel=1e-5)
+        assert decides.numbers["restart_chance"] == pytest.approx(chance, abs=1e-5)
+    twice = restart(restart_scale="spread", restart_temperature=2.0)
+    twice.attacker_is_kept(-0.02)
+    assert twice.numbers["restart_chance"] == pytest.approx(0.377541, abs=1e-5)  # sigmoid(-1 / 2)
+
+
+def test_the_spread_makes_restarts_blind_to_the_scale_of_rewards():
+    totals = torch.randn(50, generator=torch.Generator().manual_seed(1)).tolist()
+
+    def kept(scale, **settings):
+        decides = restart(**settings)
+        return [decides.attacker_is_kept(scale * total) for total in totals]
+
+    assert (
+        kept(1e-3, restart_scale="spread") == kept(1.0, restart_scale="spread") == kept(10.0, restart_scale="spread")
+    )
+    assert kept(1.0, restart_scale="spread") != kept(-1.0, restart_scale="spread")
+    # with a fixed temperature of 1, small rewards change nothing
+    assert kept(1e-3) == kept(-1e-3)
+
+
+def test_a_restart_without_any_reward_yet_is_a_coin():
+    decides = restart(restart_scale="spread")
+    decides.attacker_is_kept(0.0)
+    assert decides.numbers["restart_chance"] == 0.5
+    decides.attacker_is_kept(1e-6)
+    assert decides.numbers["restart_chance"] > 0.9  # a first reward after none at all: sigmoid(1 / sqrt(0.1))
+    for kind, total, wins in (("better", 0.0, True), ("better", -1e-9, False), ("attacker", -1.0, True)):
+        decides.method.restart = kind
+        assert decides.attacker_is_kept(total) is wins
+
+
 def test_rewards_are_differences_of_losses_with_masks_off(tmp_path):
     trainer = game(tmp_path, {"preset": "v1", "window": 4, "cache_samples": 16}, max_steps=3)
     session, seen = trainer.session, []
@@ -468,6 +517,8 @@ def test_a_resumed_game_is_the_uninterrupted_one(settings, step, tmp_path):
     assert tr.same(tr.weights(whole.model), tr.weights(again.model))
     assert tr.same(whole.session.networks.state_dict(), again.session.networks.state_dict())
     assert whole.session.records.rates == again.session.records.rates
+    assert whole.session.records.numbers == again.session.records.numbers
+    assert whole.session.restart.state_dict() == again.session.restart.state_dict()
     assert whole.session.learning.baseline.average == again.session.learning.baseline.average
 
 
@@ -527,6 +578,8 @@ def test_records_tell_the_game(tmp_path):
     assert json.loads(json.dumps(trainer.plan().made_by))["drop_rates"].keys() == {"0", "1"}
     assert "Rewarded on dev" in trainer.session.remarks()[0]
     assert 0 < logged["entropy"] <= 0.694
+    assert logged["restart_temperature"] == 1.0
+    assert logged["restart_chance"] == pytest.approx(float(torch.tensor(logged["reward"]).sigmoid()), abs=1e-6)
 
 
 # Pruning

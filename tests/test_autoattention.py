@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import math
+import statistics
+import warnings
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from close import assert_close
 from attentrim import AutoAttention, trim
 from attentrim.errors import MethodError, TrainingError
 from attentrim.methods.autoattention.session import COARSE
+from attentrim.methods.autoattention.starts import Overlap
 
 POINTS = torch.tensor([-2.0, -0.5, 0.0, 1e-6, 0.4, 1.0, 1.7, 3.0])
 SLOPES = {
@@ -54,6 +58,94 @@ def test_gates_can_start_alike():
     session = AutoAttention(start_spread=0).attach(tr.classifier())
     assert session.parameters.unique().tolist() == [1.0]
     assert session.open.all()
+
+
+def test_the_overlap_with_the_lowest_starts_is_hypergeometric_by_chance():
+    """10 gates, of which 4 closed: mean and deviation against all subsets there are."""
+    start = torch.tensor([0.9, 0.1, 0.5, 0.3, 0.7, 1.1, 0.2, 1.3, 0.8, 0.6])
+    lowest = {1, 6, 3, 2}
+    found = []
+    for chosen in itertools.combinations(range(10), 4):
+        closed = torch.zeros(10, dtype=torch.bool)
+        closed[list(chosen)] = True
+        overlap = Overlap.of(start, closed)
+        assert overlap.started_lowest == len(lowest & set(chosen))
+        found.append(overlap.started_lowest)
+    assert statistics.fmean(found) == pytest.approx(overlap.by_chance)
+    assert statistics.pstdev(found) == pytest.approx(overlap.deviation)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "agreement", "follows"),
+    [
+        (Overlap(72, 36, 36), 1.0, True),
+        (Overlap(72, 36, 33), 15 / 18, True),
+        (Overlap(72, 36, 28), 10 / 18, True),
+        (Overlap(72, 36, 27), 0.5, False),  # no more than halfway
+        (Overlap(72, 36, 18), 0.0, False),
+        (Overlap(8, 4, 4), 1.0, False),  # one case in 70 by chance: too few gates to say
+        (Overlap(8, 8, 8), 0.0, False),
+    ],
+)
+def test_a_start_is_followed_where_it_chose_most_of_what_closed(overlap, agreement, follows):
+    assert overlap.agreement == pytest.approx(agreement)
+    assert overlap.follows_start is follows
+
+
+def planted_run(method, gradient, steps=20):
+    """A run whose gates see a given gradient at each step, and no other; and the warnings it ends with."""
+    session = method.attach(tr.classifier(num_attention_heads=12, hidden_size=48), steps=steps)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for _ in range(steps):
+            session.start_step()
+            gates = session.training_gates()
+            if gates.requires_grad:
+                gates.backward(gradient)
+            session.before_optimizer_step()
+        session.finish()
+    return session, [str(one.message) for one in said if "start lowest" in str(one.message)]
+
+
+@pytest.mark.parametrize("settings", [{"target_sparsity": 0.5}, {"gate_lr": 30.0, "penalty": 2e-3}])
+def test_it_warns_where_the_random_start_chose(settings):
+    """Planted: no gate is of any use, or harm, so only the start tells them apart."""
+    session, said = planted_run(AutoAttention(**settings), torch.zeros(24))
+    overlap = session.overlap
+    assert overlap.started_lowest == overlap.closed
+    assert 3 < overlap.closed < 24
+    assert len(said) == 1
+    assert "start_spread=0" in said[0]
+    assert session.remarks() == said
+    assert session.results()["start_overlap"]["started_lowest"] == overlap.closed
+
+
+@pytest.mark.parametrize("settings", [{"target_sparsity": 0.5}, {"penalty": 0.0}])
+def test_it_does_not_warn_where_training_chose(settings):
+    """Planted: gates that are harmful, as many of those that started high as of those that started low."""
+    start = AutoAttention(**settings).attach(tr.classifier(num_attention_heads=12, hidden_size=48)).parameters
+    harmful = start.argsort()[::2]
+    session, said = planted_run(AutoAttention(**settings), torch.full((24,), -0.2).index_fill(0, harmful, 0.2))
+    assert set((session.open == 0).nonzero().flatten().tolist()) == set(harmful.tolist())
+    assert (said, session.remarks()) == ([], [])
+    assert session.overlap.agreement == pytest.approx(0)
+
+
+def test_gates_that_start_alike_follow_no_start():
+    session, said = planted_run(AutoAttention(target_sparsity=0.5, start_spread=0), torch.zeros(24))
+    assert session.overlap is None
+    assert (said, session.remarks(), session.results()) == ([], [], {})
+
+
+def test_the_start_is_that_of_the_first_part_of_a_resumed_run():
+    session, _ = planted_run(AutoAttention(target_sparsity=0.5), torch.zeros(24))
+    again = AutoAttention(target_sparsity=0.5).attach(
+        tr.classifier(num_attention_heads=12, hidden_size=48), steps=20, seed=7
+    )
+    assert not torch.equal(again.start, session.start)
+    again.load_state_dict(session.state_dict())
+    assert torch.equal(again.start, session.start)
+    assert again.remarks() == session.remarks()
 
 
 def gate_gradient(model, session, batch):

@@ -109,6 +109,8 @@ def run_line(words: list[str]) -> None:
     elif program == "attentrim":
         rest = ["local" if word == "ray" else word for word in rest]  # test_ray.py has the cluster
         quicker = ["--method_config", "search_steps=2"] if "smp" in rest else []
+        if "acceptability" in rest and "--max_steps" in rest:  # the model is a real one
+            quicker += ["--max_steps", "4", "--max_eval_samples", "16"]
         assert main([*rest, *quicker]) == 0, words
     elif program == "torchrun":
         command = [sys.executable, "-m", "torch.distributed.run", *rest, "--use_cpu", "--max_steps", "2"]

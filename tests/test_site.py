@@ -89,6 +89,15 @@ def test_tables_of_settings_say_what_each_setting_is(config):
         assert f"`{entry.default!r}`" in rows[entry.name]
 
 
+@pytest.mark.parametrize("report", sorted((ROOT / "docs" / "gallery").glob("*.html")), ids=lambda path: path.stem)
+def test_reports_of_the_gallery_are_small_and_name_no_place_of_a_machine(report):
+    text = report.read_text()
+    assert len(text) < 600_000
+    assert f"]({report.name})" in (report.parent / "index.md").read_text()
+    without_data = re.sub(r"[A-Za-z0-9+/=]{300,}", "", text)
+    assert re.findall(r"(?<![\w.:/<])(?:/[\w.-]+){3,}|[A-Z]:\\", without_data) == []
+
+
 # The built site
 
 

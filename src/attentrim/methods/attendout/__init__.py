@@ -80,7 +80,14 @@ class AttendOut(ProgressiveMethod):
         None, f"whose weights both go on with after a dropout step: {', '.join(RESTARTS)}", one_of(RESTARTS)
     )
     restart_temperature: float = option(
-        1.0, "sampled restart: the attacker is kept with probability sigmoid(sum of rewards / this)", POSITIVE
+        1.0,
+        "sampled restart: the attacker is kept with probability sigmoid(sum of rewards / (this * scale))",
+        POSITIVE,
+    )
+    restart_scale: str = option(
+        "fixed",
+        "the scale: fixed: 1; spread: root of the running mean square of the sums of rewards, the last one included",
+        one_of(("fixed", "spread")),
     )
     plain_run: bool = option(
         False, "train a third, plain copy on the same batches and record its metric at each evaluation"

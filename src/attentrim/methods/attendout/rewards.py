@@ -1,4 +1,4 @@
-"""How much better the attacker is than the defender, and whose weights both go on with."""
+"""How much better the attacker is than the defender."""
 
 from __future__ import annotations
 
@@ -30,10 +30,3 @@ def _group_scores(model: Any, groups: Groups, reward: str) -> Tensor:
     found = iter(scores_of(model, [batch for group in groups for batch in group], reward))
     parts = [torch.cat([next(found) for _ in group]) for group in groups]
     return parts[0] if len(parts) == 1 else torch.stack([part.mean() for part in parts])
-
-
-def attacker_is_kept(restart: str, total: float, temperature: float, choices: torch.Generator) -> bool:
-    """Whether both go on with the attacker after a window whose rewards sum to `total`."""
-    chance = float(torch.sigmoid(torch.tensor(total / temperature)))
-    drawn = float(torch.rand((), generator=choices))
-    return {"attacker": True, "better": total >= 0, "sampled": drawn < chance}[restart]

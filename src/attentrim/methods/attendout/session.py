@@ -27,7 +27,8 @@ from .masks import Masks
 from .networks import Networks
 from .parked import ParkedNetwork
 from .records import Records, rates_and_entropies
-from .rewards import attacker_is_kept, step_rewards
+from .restart import Restart
+from .rewards import step_rewards
 from .scores import check_correctness
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class AttendOutSession(ProgressiveSession):
         self.learning = GeneratorLearning(
             method, self.model, parameters, self.masks, held_out=self.held_out, choices=self.choices
         )
+        self.restart = Restart(method, self.choices)
         self.records = Records()
 
     def _check_model(self) -> None:
@@ -153,12 +155,13 @@ class AttendOutSession(ProgressiveSession):
 
     def _restart(self, defender: ParkedNetwork, total: float, optimizer: Any) -> None:
         """Both go on from the weights and the optimiser state of one."""
-        kept = attacker_is_kept(self.method.restart, total, self.method.restart_temperature, self.choices)
+        kept = self.restart.attacker_is_kept(total)
         if kept:
             defender.copy_from_module(optimizer)
         else:
             defender.copy_to_module(optimizer)
         self.records.note_restart(total, kept)
+        self.records.numbers.update(self.restart.numbers)
 
     # Pruning
 
@@ -223,6 +226,7 @@ class AttendOutSession(ProgressiveSession):
             **super().state_dict(),
             "game": self.game.state_dict(),
             "learning": self.learning.state_dict(),
+            "restart": self.restart.state_dict(),
             "records": self.records.state_dict(),
             "random": self.masks.random.get_state(),
             "choices": self.choices.get_state(),
@@ -233,6 +237,8 @@ class AttendOutSession(ProgressiveSession):
         super().load_state_dict(state)
         self.game.load_state_dict(state["game"], self.device)
         self.learning.load_state_dict(state["learning"])
+        if "restart" in state:  # version 0.1 did not keep it, and had no scale but the fixed one
+            self.restart.load_state_dict(state["restart"])
         self.records.load_state_dict(state["records"])
         self.masks.random.set_state(state["random"])
         self.choices.set_state(state["choices"])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 
 from ..learned import LearnedGates
 from .budget import Budget
+from .starts import Overlap
 
 if TYPE_CHECKING:
     from . import AutoAttention
@@ -44,6 +47,7 @@ class AutoAttentionSession(LearnedGates):
 
     def __init__(self, method: AutoAttention, model: Any, **surroundings: Any) -> None:
         super().__init__(method, model, **surroundings)
+        self.start = self.parameters.detach().cpu().clone()
         self.gate_lr = method.gate_lr
         """The learning rate of the moment: a budget changes it."""
         self.budget = Budget(self) if method.max_drop is not None else None
@@ -97,12 +101,48 @@ class AutoAttentionSession(LearnedGates):
         self.parameters -= torch.where(first_open <= 0, halfway, last_closed.clamp_min(0.0))
         return chosen
 
+    def fix(self) -> None:
+        super().fix()
+        self._warn_of_start()
+
     def finish(self) -> None:
         if self.budget is not None:
             self.budget.settle()
         super().finish()
+        if self.fixed_from is None:
+            self._warn_of_start()
 
     # What it knows
+
+    @property
+    def overlap(self) -> Overlap | None:
+        """The closed gates against those that started lowest; None where all started alike, or none is closed."""
+        closed = (self.open == 0).cpu()
+        alike = bool((self.start == self.start[0]).all())
+        return None if alike or not closed.any() else Overlap.of(self.start, closed)
+
+    def _warn_of_start(self) -> None:
+        for sentence in self._about_start():
+            warnings.warn(sentence, stacklevel=2)
+
+    def _about_start(self) -> list[str]:
+        overlap = self.overlap
+        if overlap is None or not overlap.follows_start:
+            return []
+        return [
+            f"{overlap.started_lowest} of the {overlap.closed} gates that closed are among the {overlap.closed} that "
+            f"happened to start lowest ({overlap.by_chance:.0f} would be by chance): their random start chose them "
+            f"more than training did. Train for more steps, raise gate_lr (now {self.method.gate_lr:g}), or let all "
+            "gates start alike with start_spread=0."
+        ]
+
+    def remarks(self) -> list[str]:
+        return [*super().remarks(), *self._about_start()]
+
+    def results(self) -> dict[str, Any]:
+        overlap = self.overlap
+        found = {} if overlap is None else {"start_overlap": {**asdict(overlap), "by_chance": overlap.by_chance}}
+        return {**super().results(), **found}
 
     @property
     def settled(self) -> bool:
@@ -122,11 +162,12 @@ class AutoAttentionSession(LearnedGates):
 
     def state_dict(self) -> dict[str, Any]:
         budget = self.budget and self.budget.state_dict()
-        return {**super().state_dict(), "gate_lr": self.gate_lr, "budget": budget}
+        return {**super().state_dict(), "gate_lr": self.gate_lr, "budget": budget, "start": self.start}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         # version 0.1 had a torch optimiser for the gates
         self.gate_lr = state["gate_lr"] if "gate_lr" in state else state["optimizer"]["param_groups"][0]["lr"]
+        self.start = state.get("start", self.start)  # version 0.1 did not keep it; the same seed starts alike
         if self.budget is not None:
             self.budget.load_state_dict(state["budget"])
