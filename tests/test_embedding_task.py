@@ -79,7 +79,7 @@ def test_a_run_ends_with_a_directory_of_sentence_transformers(capsys, tmp_path, 
         "library_name: sentence-transformers",
         "pipeline_tag: sentence-similarity",
         "- feature-extraction",
-        'model = SentenceTransformer("...")',
+        'model = SentenceTransformer("run")',
     ):
         assert line in card
     own = ts.embed(tmp_path / "run")
