@@ -198,6 +198,33 @@ def test_scored_pairs_are_the_measure_where_they_are_given(capsys, tmp_path, fil
     assert found["before"]["value"] == pytest.approx(alone["value"], abs=1e-6)
 
 
+@pytest.mark.parametrize("command", ["train", "plan"])
+def test_a_limit_on_the_drop_is_judged_by_the_teacher_where_people_scored_pairs(
+    capsys, tmp_path, files, model, command
+):
+    """Held-out training texts have no scores."""
+    flags = ["--method", "fisher", "--speedup", "1.1,1.2", "--max_drop", 0.99, "--use_cpu", "--no_bench"]
+    flags += ["--method_config", "cost=flops", "width_step=8", "--output_dir", tmp_path / "run"]
+    steps = SMALL[:4] if command == "train" else []
+    found = run_json(capsys, command, "--model", model, *data(files, "pairs.csv"), *PAIRS, *steps, *flags)
+    assert found["metric"] == "pairs_spearman"
+    assert "held-out training data" in " ".join(found["remarks"])
+    assert found["speedup_flops"] > 1.05
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_adapters_are_on_the_layers_of_an_encoder_alone(capsys, tmp_path, files, model, pairs):
+    """A bare encoder has no task head: its embeddings are not trained whole."""
+    pytest.importorskip("peft")
+    flags = [*SMALL, "--method", "none", "--lora_rank", 2, "--learning_rate", 0.01, "--output_dir", tmp_path / "run"]
+    scored = [*data(files, "pairs.csv"), *PAIRS] if pairs else data(files)
+    run_json(capsys, "train", "--model", model, *scored, *flags)
+    before, after = (embedding_model(str(place)).state_dict() for place in (model, tmp_path / "run"))
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed
+    assert all(".layer." in name and name.endswith("weight") for name in changed)
+
+
 def test_another_teacher_may_be_deeper(capsys, tmp_path, files, model):
     deep = ts.directory(tmp_path / "deep", normalize=True, layers=3, seed=1)
     flags = [*SMALL, "--method", "random-heads", "--output_dir", tmp_path / "run", "--teacher", deep]

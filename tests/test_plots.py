@@ -219,6 +219,21 @@ def test_metric_against_speed(tmp_path, ax):
     assert ax.get_ylabel() == "accuracy"
 
 
+def test_models_of_several_runs_are_grouped_by_the_speed_that_was_requested(tmp_path, ax):
+    """A seed whose model of one speed was not timed does not shift its others."""
+    facts = speed_facts()
+    faster, slower = facts["speeds"]
+    second = {**facts, "speeds": [{**slower, "measured": None}, {**faster, "measured": 2.15, "value": 0.6}]}
+    runs = [
+        write_run(tmp_path / f"seed-{seed}", metrics={**found, "seed": seed})
+        for seed, found in enumerate([facts, second])
+    ]
+    plots.metric_against_speed(runs, ax)
+    found = lines(ax)["autoattention"]
+    assert found[0] == pytest.approx([1.52, 2.1])
+    assert found[1] == pytest.approx([0.74, 0.65])
+
+
 def test_layer_times_are_stacked_by_part(tmp_path, ax):
     plots.layer_times(write_run(tmp_path / "run", metrics=speed_facts()), ax)
     bars = {bars.get_label(): [(bar.get_x(), bar.get_width()) for bar in bars] for bars in ax.containers}

@@ -68,6 +68,15 @@ def test_several_ways_of_pooling_stand_side_by_side():
     assert torch.equal(pooled(tokens, mask, ["max", "mean"]), torch.cat(parts, -1))
 
 
+def test_long_texts_are_pooled_in_half_precision():
+    """The sum of a thousand tokens of 100 is more than float16 holds."""
+    tokens, mask = torch.full((1, 1000, 3), 100, dtype=torch.float16), torch.ones(1, 1000, dtype=torch.long)
+    for mode in ("mean", "weightedmean"):
+        found = pooled(tokens, mask, [mode])
+        assert found.dtype == torch.float16
+        assert found[0].tolist() == pytest.approx([100] * 3)
+
+
 # Directories
 
 

@@ -43,6 +43,7 @@ from .sentences.answers import Answered, embeddings_of
 from .sentences.model import embeds
 from .sharding import is_finite
 from .sites import unwrap
+from .tasks.metrics import LOWER_IS_BETTER, score
 
 _SPEEDS = ("_runtime", "_per_second", "_preparation_time")
 
@@ -394,7 +395,7 @@ class Trainer(OrderedTrainer):
         if f"holdout_{name}" not in metrics:
             raise MethodError(f"metric_for_best_model is {name!r}, which compute_metrics does not give.")
         value = float(metrics[f"holdout_{name}"])
-        return value if self.args.greater_is_better else -value
+        return score(name, value) if self.args.greater_is_better or name in LOWER_IS_BETTER else -value
 
 
 class _Driver(MethodCallback):

@@ -31,7 +31,7 @@ def metric_against_speed(runs: Run | Iterable[Run], ax: Axes | None = None) -> A
         points = family(found)
     else:
         left = speeds_of_run(found[0]) if found[0].speeds else []
-        points = [SpeedOfRun("trimmed", "trimmed", speed, (value,)) for speed, value in left]
+        points = [SpeedOfRun("trimmed", "trimmed", speed, (value,)) for _, speed, value in left]
     if not points:
         raise nothing("models of a measured speed", found[0].path if found else "the comparison")
     ax = axes(ax)

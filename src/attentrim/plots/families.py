@@ -28,22 +28,24 @@ class SpeedOfRun:
         return statistics.stdev(self.values) if len(self.values) > 1 else 0.0
 
 
-def speeds_of_run(run: Recorded) -> list[tuple[float, float]]:
-    """(measured speed-up, metric) of every model that a run left and that was timed, slowest first."""
-    several = [(point.measured, point.value) for point in run.speeds]
+def speeds_of_run(run: Recorded) -> list[tuple[float, float, float]]:
+    """(requested and measured speed-up, metric) of every model that a run left and that was timed, slowest first."""
+    several = [(point.asked, point.measured, point.value) for point in run.speeds]
     if not several:
-        several = [(measured_speedup(run.bench), run.metrics.get("value"))]
-    return sorted((speed, value) for speed, value in several if speed is not None and value is not None)
+        several = [(0.0, measured_speedup(run.bench), run.metrics.get("value"))]
+    return sorted(
+        (requested, speed, value) for requested, speed, value in several if speed is not None and value is not None
+    )
 
 
 def family(runs: Sequence[Recorded]) -> list[SpeedOfRun]:
     """The models of several runs, slowest first; those of one entry with different seeds together."""
-    found: dict[tuple[str, int], list[tuple[float, float]]] = {}
+    found: dict[tuple[str, float], list[tuple[float, float]]] = {}
     methods: dict[str, str] = {}
     for entry, run in zip(entries(runs), runs, strict=True):
         methods[entry] = run.method
-        for number, point in enumerate(speeds_of_run(run)):
-            found.setdefault((entry, number), []).append(point)
+        for requested, speed, value in speeds_of_run(run):
+            found.setdefault((entry, requested), []).append((speed, value))
     points = [
         SpeedOfRun(entry, methods[entry], statistics.fmean(speed for speed, _ in here), tuple(v for _, v in here))
         for (entry, _), here in found.items()

@@ -77,9 +77,10 @@ def _targets(model: Any, wanted: Sequence[str]) -> list[str]:
 
 
 def _heads(model: Any) -> list[str]:
-    """What stands beside the base model, unless that is a language model's head, which goes with the embeddings."""
+    """The task heads; none of a bare encoder, nor of a language model, whose head goes with the embeddings."""
     inner = unwrap(model)
-    if inner.get_output_embeddings() is not None:
+    children = dict(inner.named_children())
+    if inner.get_output_embeddings() is not None or inner.base_model_prefix not in children:
         return []
-    heads = (name for name, child in inner.named_children() if next(child.parameters(), None) is not None)
+    heads = (name for name, child in children.items() if next(child.parameters(), None) is not None)
     return [name for name in heads if name != inner.base_model_prefix]

@@ -21,6 +21,7 @@ from ..structures import STRUCTURES
 from ..tasks import Task
 from ..tasks.kinds import KINDS, SHOWN_EXAMPLES, SHOWN_TOKENS, EncodedDataset
 from ..tasks.kinds.embedding import Embedding
+from ..tasks.metrics import LOWER_IS_BETTER
 from ..trainer import Trainer
 from . import sentences
 from .adapters import LEARNING_RATE, check_adapters, with_adapters
@@ -98,7 +99,7 @@ def _run(
     with loading_whole():
         loaded = load_for_task(named, ["train", "validation"], say, fresh_head=True, dropout=settings.dropout)
     if "metric_for_best_model" not in settings.training:
-        _choose_by_own_metric(training, loaded.task)
+        _choose_by_own_metric(training, loaded.task, method)
     method = _for_start(method, settings, training, trained=not loaded.fresh_head or bool(settings.teacher))
     _say_limit(loaded.model, method, say)
     train_data = loaded.data("train", settings.max_train_samples)
@@ -234,8 +235,9 @@ def _directory(settings: RunSettings, base: str) -> Path:
     return directory
 
 
-def _choose_by_own_metric(training: TrainingArguments, task: Task) -> None:
-    training.metric_for_best_model, training.greater_is_better = task.metric, task.higher_is_better
+def _choose_by_own_metric(training: TrainingArguments, task: Task, method: Method | None) -> None:
+    name = task.held_out_metric if method and method.data.holdout else task.metric
+    training.metric_for_best_model, training.greater_is_better = name, name not in LOWER_IS_BETTER
 
 
 def _before(loaded: Loaded, teacher: Any, evaluation: Evaluation, training: TrainingArguments) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from ..plan import Plan
 from ..speed.target import Target, complete_target
 from ..speed.timing import speedup_of
 from ..surgery import trim
-from ..tasks.metrics import LOWER_IS_BETTER
+from ..tasks.kinds import EncodedDataset
+from ..tasks.metrics import score
 from .evaluation import Evaluation
 from .headline import headline, place
 from .loading import Loaded
@@ -78,7 +80,7 @@ def find_plan(
     fitted, judged = (_examples(loaded, count) for count in (FIT_EXAMPLES, JUDGED))
     counts = [max(fitted, method.data.calibration), *([judged] if method.data.holdout else [])]
     data, *held = loaded.samples("train", counts, seed, labelled)
-    judge = loaded.evaluation(held[0], more_sets=False) if held else None
+    judge = _judge(loaded, held[0]) if held else None
     batches = _batches(loaded, data, method.data.calibration or 1, batch_size)
     session = method.attach(model, calibration=batches, seed=seed)
 
@@ -110,6 +112,10 @@ def _examples(loaded: Loaded, count: int) -> int:
     return max(1, count * USUAL_LENGTH // loaded.max_length) if loaded.task.kind.packs else count
 
 
+def _judge(loaded: Loaded, data: EncodedDataset) -> Evaluation:
+    return replace(loaded.evaluation(data, more_sets=False), metric=loaded.task.held_out_metric)
+
+
 def _fastest_within(
     session: Any, made: Callable[[Plan], Any], judge: Evaluation, model: Any, device: str, say: Say
 ) -> tuple[Plan, list[str]]:
@@ -117,6 +123,8 @@ def _fastest_within(
     drop, speeds = session.method.max_drop, session.method.speedups
     with session.nothing_removed():
         mark = _value(model, judge, device)
+    if math.isnan(mark):
+        raise MethodError(f"max_drop is judged by {judge.metric}, which the held-out training data does not give.")
     best, found = Plan.of(model), [f"dense {mark:.4f}"]
     for speedup in speeds:
         session.search_speed(speedup)
@@ -125,8 +133,7 @@ def _fastest_within(
             value = _value(made(plan), judge, device)
         found.append(f"{speedup:g} x {value:.4f}")
         say(f"{speedup:g} x: {judge.metric} on held-out training data is {value:.4f} (dense {mark:.4f})")
-        lost = value - mark if judge.metric in LOWER_IS_BETTER else mark - value
-        if not lost <= drop:
+        if not score(judge.metric, mark) - score(judge.metric, value) <= drop:
             break
         best = plan
     words = f"within {drop:g} of the dense model on held-out training data ({', '.join(found)})"

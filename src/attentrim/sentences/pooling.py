@@ -12,8 +12,12 @@ LEAST = 1e-9
 
 
 def pooled(tokens: Tensor, mask: Tensor, modes: Sequence[str]) -> Tensor:
-    """[batch, modes x width] from tokens [batch, length, width] and a mask that is 1 at valid ones, on either side."""
-    return torch.cat([MODES[mode](tokens, mask) for mode in modes], -1)
+    """[batch, modes x width] from tokens [batch, length, width] and a mask that is 1 at valid ones, on either side.
+
+    In float32 at least: sums over long texts are beyond what float16 holds.
+    """
+    wide = tokens if tokens.dtype == torch.float64 else tokens.float()
+    return torch.cat([MODES[mode](wide, mask) for mode in modes], -1).to(tokens)
 
 
 def _cls(tokens: Tensor, mask: Tensor) -> Tensor:

@@ -86,6 +86,11 @@ class Task:
         return self.metrics[0]
 
     @property
+    def held_out_metric(self) -> str:
+        """What is judged by on training data that was held out."""
+        return self.kind.held_out_metric(self.metrics)
+
+    @property
     def higher_is_better(self) -> bool:
         return self.metric not in LOWER_IS_BETTER
 

@@ -12,6 +12,11 @@ from ..errors import MissingExtraError
 LOWER_IS_BETTER = ("perplexity", "word_perplexity")
 
 
+def score(metric: str, value: float) -> float:
+    """Higher is better; differences are points of the metric, or shares of a perplexity."""
+    return -math.log(value) if metric in LOWER_IS_BETTER else value
+
+
 def _matthews(truth: Any, guess: Any) -> float:
     from sklearn.metrics import matthews_corrcoef
 

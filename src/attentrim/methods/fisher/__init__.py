@@ -37,7 +37,8 @@ class Fisher(GateMethod):
     )
     max_drop: float | None = option(
         None,
-        "keep the fastest model within this drop of the metric (0.01 is one point), judged on held-out training data",
+        "keep the fastest model within this drop of the metric (0.01 is one point; of a perplexity, one percent), "
+        "judged on held-out training data",
         SHARE,
     )
     prune: str = option("heads,neurons,layers", "what may go, comma-separated: heads, neurons, layers, uniform")

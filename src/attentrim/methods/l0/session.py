@@ -109,23 +109,24 @@ class L0Session(LearnedGates):
     def measure_gap(self, draws: int = 4) -> None:
         """Mean loss on the calibration data under sampled gates, as trained, and under binary ones, as tested.
 
-        Not where data without labels gives no loss.
+        Not where the model gives no loss, as on data without labels.
         """
-        if self.calibration is None or "labels" not in next(iter(self.calibration), {}):
+        if self.calibration is None:
             return
         totals = torch.zeros(3, device=self.device)
         with evaluating(self.model), torch.no_grad():
             for batch in self.batches():
                 binary = self._loss_under(self.open, batch)
+                if binary is None:
+                    return
                 sampled = torch.stack([self._loss_under(self.sample(), batch) for _ in range(draws)]).mean()
                 totals += torch.stack([sampled, binary, torch.ones_like(binary)]).float()
         sampled, binary = (average(totals)[:2] / totals[2]).tolist()
         self.gap = {"sampled_loss": sampled, "binary_loss": binary, "sampled_binary_gap": binary - sampled}
 
-    def _loss_under(self, gates: Tensor, batch: Mapping[str, Any]) -> Tensor:
+    def _loss_under(self, gates: Tensor, batch: Mapping[str, Any]) -> Any:
         with self.gates_set(gates):
-            loss: Tensor = self.model(**batch).loss
-        return loss
+            return self.model(**batch).get("loss")
 
     def metrics(self) -> dict[str, float]:
         expected = float((1 - chance_closed(self.parameters.detach())).sum())

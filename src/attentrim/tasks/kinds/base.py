@@ -139,6 +139,10 @@ class Kind:
         """What is kept of a batch's outputs."""
         return logits[0] if isinstance(logits, tuple) else logits
 
+    def held_out_metric(self, metrics: Sequence[str]) -> str:
+        """The first metric that held-out training data can give."""
+        return metrics[0]
+
     def judge(
         self, metrics: Sequence[str], outputs: Any, truth: Any, data: EncodedDataset, labels: Sequence[str]
     ) -> dict[str, float]:

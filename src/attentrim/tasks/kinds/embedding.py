@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import TaskError
 from ..examples import Example
 from ..similarity import FEWEST, measures, pairs_spearman
-from .base import EncodedDataset, Encoding, Kind, chunks, gather
+from .base import SHOWN_EXAMPLES, EncodedDataset, Encoding, Kind, chunks, gather
 
 OF_PAIRS = "pairs_spearman"
 """The metric of pairs that people scored; the others compare with a teacher."""
@@ -46,7 +46,8 @@ class Embedding(Kind):
             done += len(part)
             parts.append(dict(encoding.tokenizer(prepared, truncation=True, max_length=encoding.max_length)))
         cut = sum(any(too_long[row :: len(found)]) for row in range(len(found)))
-        data = EncodedDataset(gather(parts), None, cut, len(found), blank=len(examples) - len(found))
+        shown = [example.written for example in found[:SHOWN_EXAMPLES]]
+        data = EncodedDataset(gather(parts), None, cut, len(found), blank=len(examples) - len(found), texts=shown)
         if paired and found[0].label is not None:
             data.scores = [example.label for example in found]
         return data
@@ -54,12 +55,16 @@ class Embedding(Kind):
     def collator(self, tokenizer: Any) -> Any:
         return EmbeddingCollator(tokenizer)
 
+    def held_out_metric(self, metrics: Sequence[str]) -> str:
+        """Training texts have no scores: a teacher judges them."""
+        return next(name for name in metrics if name != OF_PAIRS)
+
     def judge(
         self, metrics: Sequence[str], outputs: Any, truth: Any, data: EncodedDataset, labels: Sequence[str]
     ) -> dict[str, float]:
         """Those that the data allows: with a teacher's embeddings, with scored pairs, or with both."""
         found: dict[str, float] = {}
-        if data.scores is not None and len(outputs) == len(data):
+        if data.scores is not None and _is_of(data, truth):
             found[OF_PAIRS] = pairs_spearman(outputs, data.scores)
         if truth is not None:
             found |= self.score(metrics, outputs, truth, labels)
@@ -72,6 +77,13 @@ class Embedding(Kind):
                 "(--validation_file)."
             )
         return measures(outputs, truth)
+
+
+def _is_of(data: EncodedDataset, truth: Any) -> bool:
+    """Whether a teacher's embeddings are those of this data: a Trainer judges held-out texts in the same way."""
+    import numpy
+
+    return truth is None or data.labels is None or numpy.array_equal(truth, numpy.asarray(data.labels))
 
 
 def _texts(example: Example) -> list[str]:
