@@ -85,7 +85,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
         output.say(f"the smaller model is in {args.output_dir}")
     else:
         output.say(f"next: attentrim trim --model {args.model} --plan {args.out} --output_dir small")
-    output.result({**_result(args, method, planned), **facts_of_plan(planned.plan), **sizes})
+    speedup = {"speedup_flops": sizes["flops_ratio"]}
+    output.result({**_result(args, method, planned), **facts_of_plan(planned.plan), **sizes, **speedup})
 
 
 def _result(args: argparse.Namespace, method: Method, planned: Planned) -> dict[str, Any]:
