@@ -14,6 +14,12 @@ from attentrim.runs.files import read_config
 from . import formats, rows
 from .raw import BENCHMARKS, RESULTS, Place, Row, by_task, find, paired
 
+FLAGS = (
+    *("tf32", "bf16", "use_cpu", "max_train_samples", "max_eval_samples", "num_train_epochs", "max_steps"),
+    *("per_device_train_batch_size", "train_file", "validation_file"),
+)
+"""Those of a command that change results."""
+
 
 def table(page: Path, words: Sequence[str], options: dict[str, str]) -> str:
     """`results: EXPERIMENT/MODEL-TASK ROW ...`: one experiment, a line for each row, patterns allowed."""
@@ -78,7 +84,7 @@ def _removed(row: Row) -> list[str]:
 
 def _source(page: Path, place: Place) -> str:
     """Where the raw file is, and the command that makes it."""
-    words = ["--model", place.model, "--task", place.task, "--seeds", len(place.data["seeds"]), "--tf32 True"]
+    words = ["--model", place.model, "--task", place.task, "--seeds", len(place.data["seeds"])]
     command = " ".join(map(str, ["python benchmarks/run.py", place.experiment, *words, *_flags(place)]))
     return f"{raw_link(page, place.name)}; `{command}`."
 
@@ -99,11 +105,13 @@ def _raw_links(page: Path, tasks: dict[str, list[Place]]) -> str:
 
 def _flags(place: Place) -> list[str]:
     """What the command said beyond the config, as far as it changes results."""
-    run = place.data["runs"][0]
     config = read_config(str(BENCHMARKS / place.experiment / "config.yaml"))
-    own = {**DEFAULTS, **config, **config.get("runs", {}).get(run["name"], {})}
-    names = ("max_train_samples", "num_train_epochs")
-    return [f"--{name} {run['settings'][name]:g}" for name in names if run["settings"].get(name) != own.get(name)]
+    flags = {}
+    for run in place.data["runs"]:
+        own = {**DEFAULTS, **config, **config.get("runs", {}).get(run["name"], {})}
+        found = {name: run["settings"].get(name) for name in FLAGS}
+        flags |= {name: value for name, value in found.items() if value not in (None, own.get(name))}
+    return [f"--{name} {f'{value:g}' if type(value) in (int, float) else value}" for name, value in flags.items()]
 
 
 def across(page: Path, words: Sequence[str], options: dict[str, str]) -> str:

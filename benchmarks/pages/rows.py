@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from attentrim.distillation import OF_EMBEDDINGS
+
 from .formats import rate
 from .raw import Place, Row
 
@@ -40,6 +42,9 @@ PLAIN_ERROR = ("c439c1c", "06f5bd0", "6c6ace1")
 """Commits at which distill_hidden weighed the plain squared error of hidden states, not its share of the teacher's."""
 AS_A_SHARE = 0.07
 """About the weight that a plain squared error of 1 was on MPNet-base (benchmarks/hidden_states.py)."""
+
+OF_A_SENTENCE = ("embedding", "similarity", "hidden")
+"""What an embedding model learns from its teacher, by the names of the weights."""
 
 
 def facts_of(place: Place, row: Row) -> dict[str, str]:
@@ -175,6 +180,9 @@ def _share(value: float) -> str:
 def _distilled_from(run: Mapping[str, Any]) -> str:
     """The teacher, and how much its hidden states count beside its logits."""
     settings = run["settings"]
+    if settings.get("task") == "embedding" and takes_steps(settings):
+        weights = (settings.get(f"distill_{name}", getattr(OF_EMBEDDINGS, name)) for name in OF_A_SENTENCE)
+        return "itself: " + ", ".join(f"{name} {w:g}" for name, w in zip(OF_A_SENTENCE, weights, strict=True))
     if not _distilling(settings, "distill_logits"):
         return ""
     weight = _distilling(settings, "distill_hidden")
