@@ -45,6 +45,7 @@ PROMISED = {
     "attendout-v1-tables-1-2",
     "ours-embeddings",
     "ours-embeddings-minilm",
+    "ours-embeddings-settings",
     "ours-heads",
     "ours-layers",
     "ours-attendout",
