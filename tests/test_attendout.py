@@ -411,6 +411,25 @@ def test_the_plain_run_beside_is_a_plain_run(tmp_path):
     assert logged["plain_accuracy"] == stock.evaluate()["eval_accuracy"]
 
 
+def masking(rows):
+    """A collator that draws random numbers, as that of masked language modelling does."""
+    batch = tf.default_data_collator(rows)
+    hidden = torch.rand(batch["input_ids"].shape) < 0.15
+    return {**batch, "input_ids": batch["input_ids"].masked_fill(hidden, 3)}
+
+
+@pytest.mark.parametrize("source", ["cached", "dev", "noisy_train"])
+def test_a_masking_collator_leaves_the_plain_run_plain(source, tmp_path):
+    """Examples for rewards are masked too, and training meets the masks that it would have met without them."""
+    stock = tr.trainer(tmp_path / "a", None, tr.classifier(**DROPOUT), cls=tf.Trainer, data_collator=masking)
+    stock.train()
+    settings = {"preset": "v2", "window": 4, "reward_source": source, "plain_run": True}
+    trainer = game(tmp_path / "b", settings, data_collator=masking)
+    trainer.train()
+    for weight, parameter in zip(trainer.session.game.plain.weights, stock.model.parameters(), strict=True):
+        assert torch.equal(weight, parameter)
+
+
 def test_the_restart_goes_by_the_rewards(tmp_path):
     trainer = game(tmp_path, {"preset": "v2", "restart": "better", "window": 4})
     trainer.train()
