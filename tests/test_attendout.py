@@ -244,6 +244,25 @@ def test_generator_options_change_what_they_say():
     assert abs(float(torch.sigmoid(base).mean()) - 0.5) < 0.1
 
 
+@pytest.mark.parametrize("residual", [True, False])
+def test_the_passes_are_single_head_attention_by_hand(residual):
+    """One set of weights for all sites; without the residual connection there is no LayerNorm either."""
+    torch.manual_seed(0)
+    generator, hidden = Generator(8, prior=0.5, residual=residual), torch.randn(2, 4, 8)
+    passes, valid = generator.passes(hidden), Valid(torch.ones(2, 4, 4, dtype=torch.bool))
+
+    def normed(state):
+        return torch.nn.functional.layer_norm(state, (8,)) if residual else state
+
+    query, key, value = generator.projections.weight.chunk(3)
+    state = normed(hidden)
+    for _ in range(3):
+        scores = (state @ query.T) @ (state @ key.T).mT / 8**0.5
+        torch.testing.assert_close(passes.next(valid), scores + 0.5)
+        after = scores.softmax(-1) @ (state @ value.T) @ generator.output.weight.T
+        state = normed(state + after) if residual else after
+
+
 def test_valid_pairs_read_real_tokens_off_any_mask():
     keys = torch.tensor([[1, 1, 0], [1, 1, 1]], dtype=torch.bool)
     allowed = keys[:, None, None, :].expand(2, 4, 3, 3)
@@ -411,6 +430,25 @@ def test_the_plain_run_beside_is_a_plain_run(tmp_path):
     assert logged["plain_accuracy"] == stock.evaluate()["eval_accuracy"]
 
 
+def masking(rows):
+    """A collator that draws random numbers, as that of masked language modelling does."""
+    batch = tf.default_data_collator(rows)
+    hidden = torch.rand(batch["input_ids"].shape) < 0.15
+    return {**batch, "input_ids": batch["input_ids"].masked_fill(hidden, 3)}
+
+
+@pytest.mark.parametrize("source", ["cached", "dev", "noisy_train"])
+def test_a_masking_collator_leaves_the_plain_run_plain(source, tmp_path):
+    """Examples for rewards are masked too, and training meets the masks that it would have met without them."""
+    stock = tr.trainer(tmp_path / "a", None, tr.classifier(**DROPOUT), cls=tf.Trainer, data_collator=masking)
+    stock.train()
+    settings = {"preset": "v2", "window": 4, "reward_source": source, "plain_run": True}
+    trainer = game(tmp_path / "b", settings, data_collator=masking)
+    trainer.train()
+    for weight, parameter in zip(trainer.session.game.plain.weights, stock.model.parameters(), strict=True):
+        assert torch.equal(weight, parameter)
+
+
 def test_the_restart_goes_by_the_rewards(tmp_path):
     trainer = game(tmp_path, {"preset": "v2", "restart": "better", "window": 4})
     trainer.train()
@@ -478,31 +516,128 @@ def test_a_restart_without_any_reward_yet_is_a_coin():
     assert decides.numbers["restart_chance"] == 0.5
     decides.attacker_is_kept(1e-6)
     assert decides.numbers["restart_chance"] > 0.9  # a first reward after none at all: sigmoid(1 / sqrt(0.1))
-    for kind, total, wins in (("better", 0.0, True), ("better", -1e-9, False), ("attacker", -1.0, True)):
+    for kind, total, wins in (("better", 1e-9, True), ("better", -1e-9, False), ("attacker", -1.0, True)):
         decides.method.restart = kind
-        assert decides.attacker_is_kept(total) is wins
+        assert all(decides.attacker_is_kept(total) is wins for _ in range(20))
 
 
-def test_rewards_are_differences_of_losses_with_masks_off(tmp_path):
-    trainer = game(tmp_path, {"preset": "v1", "window": 4, "cache_samples": 16}, max_steps=3)
+def test_equal_scores_are_decided_by_a_coin():
+    """Whatever the restart is, unless it is always the attacker's."""
+    for kind in ("better", "sampled"):
+        decides = restart()
+        decides.method.restart = kind
+        kept = [decides.attacker_is_kept(0.0) for _ in range(1000)]
+        assert sum(kept) / 1000 == pytest.approx(0.5, abs=0.05)
+
+
+def score_of(model, batch, reward):
+    """Of a batch as a whole, with masks off: minus the loss, or the share of right answers."""
+    with torch.no_grad():
+        found = model.eval()(**batch)
+    return float((found.logits.argmax(-1) == batch["labels"]).float().mean()) if reward != "loss" else -found.loss
+
+
+@pytest.mark.parametrize("reward", ["loss", "correctness"])
+def test_rewards_are_differences_of_scores_with_masks_off(reward, tmp_path):
+    settings = {"preset": "v1", "window": 6, "cache_samples": 16, "reward": reward}
+    trainer = game(tmp_path, settings, max_steps=18, learning_rate=1e-2)
     session, seen = trainer.session, []
     original = session._rewards
 
     def rewards(window):
         found = original(window)
-        session.model.eval()
-        for step, reward in zip(window, found, strict=True):
-            with torch.no_grad():
-                attacker = session.model(**step.batches[0]).loss
-                with session.game.defender.swapped_in():
-                    defender = session.model(**step.batches[0]).loss
-            seen.append(float(reward) == pytest.approx(float(defender - attacker), abs=1e-6))
+        for step, given in zip(window, found, strict=True):
+            attacker = score_of(session.model, step.batches[0], reward)
+            with session.game.defender.swapped_in():
+                defender = score_of(session.model, step.batches[0], reward)
+            seen.append((float(given), float(attacker - defender)))
         return found
 
     session._rewards = rewards
-    trainer.method.window = 3
     trainer.train()
-    assert seen == [True] * 3
+    assert len(seen) == 18
+    assert any(given for given, _ in seen)
+    for given, by_hand in seen:
+        assert given == pytest.approx(by_hand, abs=1e-6)
+
+
+def learned_from(trainer):
+    """Train; the rewards of each window, and the advantages that the generator got."""
+    session, rewards, advantages = trainer.session, [], []
+    judge, compare = session._rewards, session.learning.baseline.advantages
+
+    def judged(window):
+        rewards.append(judge(window).tolist())
+        return torch.tensor(rewards[-1])
+
+    def compared(given):
+        advantages.append(compare(given).tolist())
+        return torch.tensor(advantages[-1])
+
+    session._rewards, session.learning.baseline.advantages = judged, compared
+    trainer.train()
+    return rewards, advantages
+
+
+@pytest.mark.parametrize(("window", "lengths"), [(10, [10] * 3), (15, [15] * 2), (25, [25, 5])])
+def test_a_window_has_one_reward_for_each_of_its_steps(window, lengths, tmp_path):
+    rewards, _ = learned_from(game(tmp_path, {"preset": "v2", "window": window}, max_steps=30))
+    assert [len(one) for one in rewards] == lengths
+
+
+def test_the_first_version_takes_a_moving_average_off_its_rewards(tmp_path):
+    settings = {"preset": "v1", "window": 4, "baseline": "moving_average", "restart": "better"}
+    rewards, advantages = learned_from(game(tmp_path, settings))
+    average = 0.0
+    for number, (given, compared) in enumerate(zip(rewards, advantages, strict=True)):
+        assert compared == pytest.approx([reward - average for reward in given], abs=1e-6)
+        mean = sum(given) / len(given)
+        average = 0.9 * average + 0.1 * mean if number else mean
+
+
+def test_shuffled_rewards_reach_the_generator_and_no_restart(tmp_path):
+    """The control: each step is credited with the reward of any step so far, and better is better as before."""
+    totals, kept = [], []
+    settings = {"preset": "v2", "window": 4, "baseline": "none", "restart": "better", "shuffle_rewards": True}
+    trainer = game(tmp_path, settings, max_steps=40)
+    decide = trainer.session.restart.attacker_is_kept
+    trainer.session.restart.attacker_is_kept = lambda total: (
+        kept.append(decide(total)) or totals.append(total) or kept[-1]
+    )
+    rewards, given = learned_from(trainer)
+    assert totals == pytest.approx([sum(one) for one in rewards], abs=1e-6)
+    assert kept == [total > 0 for total in totals]
+    past: list[float] = []
+    for own, drawn in zip(rewards, given, strict=True):
+        past += own
+        assert set(drawn) <= set(past)
+    assert sum(own != drawn for own, drawn in zip(rewards, given, strict=True)) > 8
+    assert any(set(drawn) - set(own) for own, drawn in zip(rewards, given, strict=True))
+
+
+def test_a_frozen_generator_drops_as_often_as_at_the_start(tmp_path):
+    """The control with generator_lr=0: the game goes on, and nothing is learned from it."""
+    trainer = game(tmp_path, {"preset": "v2", "window": 4, "generator_lr": 0.0}, max_steps=10)
+    before = {name: part.clone() for name, part in trainer.session.networks.state_dict().items()}
+    trainer.train()
+    assert tr.same(before, trainer.session.networks.state_dict())
+    assert 0.4 < trainer.session.records.numbers["drop_rate"] < 0.6
+    assert trainer.session.records.numbers["reward"] != 0
+
+
+def test_noisy_training_data_is_for_rewards_only(tmp_path):
+    """Copies of training examples with words replaced, special tokens and labels as they are; none is held out."""
+    trainer = game(tmp_path, {"preset": "v2", "window": 4, "reward_source": "noisy_train", "noise": 0.3})
+    trainer.processing_class = type("Tokenizer", (), {"all_special_ids": [2]})()
+    held_out = trainer.session.held_out
+    order = torch.randperm(64, generator=torch.Generator().set_state(held_out.state()))
+    drawn = held_out.draw(64)
+    rows = [trainer.train_dataset[row] for row in order.tolist()]
+    assert torch.cat([batch["labels"] for batch in drawn]).tolist() == [row["labels"] for row in rows]
+    changed = torch.cat([batch["input_ids"] for batch in drawn]) != torch.stack([row["input_ids"] for row in rows])
+    assert not changed[:, 0].any()
+    assert 0.24 < float(changed[:, 1:].float().mean()) < 0.33  # a few words are replaced by the same
+    assert len(trainer.train_dataset) == 64
 
 
 @pytest.mark.parametrize("settings", GAMES.values(), ids=GAMES)

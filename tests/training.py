@@ -59,7 +59,7 @@ def arguments(directory: Any, **more: Any) -> tf.TrainingArguments:
 
 def trainer(directory: Any, method: Any, model: Any = None, cls: Any = None, **more: Any) -> Any:
     """`more` goes to the Trainer where it knows the name, and else to TrainingArguments."""
-    known_by_trainer = ("callbacks", "distillation", "teacher", "optimizers", "model_init")
+    known_by_trainer = ("callbacks", "data_collator", "distillation", "teacher", "optimizers", "model_init")
     own = {name: more.pop(name) for name in known_by_trainer if name in more}
     known = {} if method is None and cls is tf.Trainer else {"method": method}
     made = (cls or attentrim.Trainer)(

@@ -54,7 +54,8 @@ class HeldOut:
         size = max(self.trainer.args.eval_batch_size, self.trainer.args.train_batch_size)
         batches = []
         for start in range(0, count, size):
-            batch = dict(self._collate([self.data[row] for row in rows[start : start + size]]))
+            with torch.random.fork_rng(devices=[]):  # a collator may draw masks: training's are not to change
+                batch = dict(self._collate([self.data[row] for row in rows[start : start + size]]))
             if self.noise:
                 batch = corrupted(batch, self.noise, special_ids(self.trainer), self.random)
             batches.append(dict(self.trainer._prepare_inputs(batch)))

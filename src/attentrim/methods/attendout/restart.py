@@ -32,8 +32,10 @@ class Restart:
     def attacker_is_kept(self, total: float) -> bool:
         """Whether both go on with the attacker after a window whose rewards sum to `total`."""
         drawn = float(torch.rand((), generator=self.choices))
-        if self.method.restart != "sampled":
-            return self.method.restart == "attacker" or total >= 0
+        if self.method.restart == "attacker":
+            return True
+        if self.method.restart == "better":  # a tie, of which there are many by correctness, is decided by a coin
+            return total > 0 or (total == 0 and drawn < 0.5)
         square = total * total
         before = square if self.mean_square is None else self.mean_square
         self.mean_square = DECAY * before + (1 - DECAY) * square
