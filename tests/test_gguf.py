@@ -136,6 +136,18 @@ def test_the_command_line_trains_on_the_file(file, tmp_path, capsys):
     assert result["metric"] == "accuracy"
 
 
+def test_a_language_model_is_evaluated_and_planned_for_from_the_file(file, tmp_path, capsys):
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.txt").write_text("ab cd ef gh ij\n" * 40)
+    model = ["--model", file, "--task", "clm", "--max_length", 16, "--use_cpu"]
+    files = [flag for split in ("train", "validation") for flag in (f"--{split}_file", tmp_path / f"{split}.txt")]
+    for data in (["--data_dir", tmp_path], files):
+        assert run_json(capsys, "evaluate", *model, *data)["metric"] == "perplexity"
+    search = ["--method", "similarity", "--method_config", "remove=attention:1", "--no_bench"]
+    found = run_json(capsys, "plan", *model, *files, *search, "--output_dir", tmp_path / "small")
+    assert len(found["blocks_removed"]["attention"]) == 1
+
+
 @pytest.mark.parametrize(("name", "message"), [("nothing.gguf", "no GGUF file"), ("", "name the file itself, .*Q8_0")])
 def test_what_is_no_model(name, message, file):
     with pytest.raises(AttentrimError, match=message):

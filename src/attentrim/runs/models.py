@@ -28,7 +28,7 @@ def load_model(name: str) -> Any:
         config = _config(name)
         # what sentence-transformers loads is the bare model, whatever class it was once saved as
         bare = (Path(name) / MODULES).is_file()
-        model_class = encoder_class(config) if bare else _saved_as(config, language=bool(more))
+        model_class = encoder_class(config) if bare else _saved_as(config)
         model = model_class.from_pretrained(source, **more, **STOCK_CODE).eval()
         forget_gguf(model)
         return model
@@ -42,7 +42,9 @@ def load_config(name: str) -> Any:
 def _config(name: str) -> Any:
     source, more = where_to_load(name)
     if more:
-        return transformers.AutoConfig.from_pretrained(source, **more, **STOCK_CODE)
+        config = transformers.AutoConfig.from_pretrained(source, **more, **STOCK_CODE)
+        config.architectures = config.architectures or _language_models(config)
+        return config
     if not Path(name).is_dir() and (Path(name).exists() or name.startswith((".", "/", "~"))):
         raise AttentrimError(f"There is no model directory {name}.")
     if (Path(name) / CONFIG_NAME).exists():  # transformers would read any length, and copy it many times
@@ -50,12 +52,16 @@ def _config(name: str) -> Any:
     return transformers.AutoConfig.from_pretrained(name, **STOCK_CODE)
 
 
-def _saved_as(config: Any, language: bool = False) -> Any:
-    """The class that the config names; without a name the bare model, or with `language` a language model."""
+def _language_models(config: Any) -> list[str]:
+    """What a GGUF file holds: it does not name the class."""
+    heads: list[Any] = [transformers.AutoModelForCausalLM, transformers.AutoModelForSeq2SeqLM]
+    return [head._model_mapping[type(config)].__name__ for head in heads if type(config) in head._model_mapping]
+
+
+def _saved_as(config: Any) -> Any:
+    """The class that the config names; without a name the bare model."""
     if not config.architectures:
-        heads: list[Any] = [transformers.AutoModelForCausalLM, transformers.AutoModelForSeq2SeqLM]
-        fits = (head for head in heads if language and type(config) in head._model_mapping)
-        return next(fits, transformers.AutoModel)
+        return transformers.AutoModel
     known = getattr(transformers, config.architectures[0], None)
     if not isinstance(known, type) or not issubclass(known, transformers.PreTrainedModel):
         raise AttentrimError(
