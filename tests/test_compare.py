@@ -108,7 +108,7 @@ def test_runs_find_the_directories_of_those_before_them(tmp_path):
         ([Entry("a", {"model": "{b}"}), Entry("b", {})], None, "'a' needs 'b', which is no run before it"),
         ([Entry("a", {}), Entry("a", {})], None, "two runs with the name 'a'"),
         ([Entry("a/b", {})], None, "'a/b' is no name for a run"),
-        ([Entry("a", {})], "dense", "The baseline 'dense' is none of the runs: a"),
+        ([Entry("a", {})], "dense", "The baseline 'dense' is not one of the runs: a"),
     ],
 )
 def test_experiments_that_make_no_sense(entries, baseline, words):

@@ -297,7 +297,7 @@ def test_check_notices_a_site_that_is_never_reached():
         control.check(**batch)
         layer = model.encoder.layer[1].attention
         layer.forward = lambda hidden_states, *args, **kwargs: (hidden_states, None)
-        with pytest.raises(ControlError, match=r"Site 1 .* ignored what it was told to leave out: heads"):
+        with pytest.raises(ControlError, match=r"Site 1 .* ignored what should be left out: heads"):
             control.check(**batch)
 
 

@@ -98,7 +98,7 @@ def test_the_fastest_within_a_drop(home, trained, tmp_path, capsys, monkeypatch,
         assert "1.2 x 0.5000" in result["remarks"][0]
         assert not Plan.load(small / "plan.json")
     else:
-        assert "Kept is the fastest model within 0.1" in result["remarks"][0]
+        assert "Kept the fastest model within 0.1" in result["remarks"][0]
         assert ratio(trained, small) == pytest.approx(kept, rel=0.03)
 
 

@@ -310,7 +310,7 @@ def test_a_run_that_is_told_to_stop_saves_and_says_how_to_go_on(home, tmp_path, 
     history = directory / "history.jsonl"
     printed, code = stop([sys.executable, "-m", "attentrim", *command], history, number)
     assert code == 128 + number, printed
-    assert "to go on: attentrim train" in printed
+    assert "to resume: attentrim train" in printed
     assert last_complete(directory) is not None
     assert not (directory / "metrics.json").exists()
     assert json.loads(history.read_text().splitlines()[-1])["step"] < 300
@@ -332,7 +332,7 @@ def test_several_processes_stop_after_the_same_step(home, tmp_path):
     assert (
         printed.count(f"stopped after step {checkpoint.name.removeprefix('checkpoint-')} of 36, which is saved") == 1
     )
-    assert printed.count("to go on: torchrun --nproc_per_node 2 -m attentrim train") == 1
+    assert printed.count("to resume: torchrun --nproc_per_node 2 -m attentrim train") == 1
     assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
 
 

@@ -63,8 +63,8 @@ def test_remarks_go_to_whoever_listens(home, tmp_path):
     assert remarks.pop().endswith("--keep_checkpoints keeps them")
     assert remarks == [
         "reading text from 'review', label from 'label'",
-        "there is no validation data: 10% of the training rows, chosen at random with a fixed seed, serve for it and "
-        "are not trained on",
+        "there is no validation data: 10% of the training rows, chosen at random with a fixed seed, are held out for "
+        "it",
     ]
     assert finished.result["examples"] == 4
 

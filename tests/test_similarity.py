@@ -288,7 +288,7 @@ def test_a_new_task_head_is_trained_before_anything_goes(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"remove": "attention"}, "remove names each sort of block once, with a number of 1 or more"),
+        ({"remove": "attention"}, "remove lists each type of block once, with a number of 1 or more"),
         ({"remove": "attention:0"}, "number of 1 or more"),
         ({"remove": "attention:1,attention:2"}, "each sort of block once"),
         ({"remove": "atention:2"}, "Unknown sort of block 'atention'. Did you mean 'attention'"),

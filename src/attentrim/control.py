@@ -50,7 +50,7 @@ class Control:
     def attach(self) -> None:
         """Take hold of the model. Leaves nothing out yet."""
         if any(routing.state_of(site) for site in self.sites):
-            raise ControlError("This model is under control already: detach the other Control first.")
+            raise ControlError("Another Control is attached to this model: detach it first.")
         self._states = {site.index: routing.attach(site, self.model.config) for site in self.sites}
 
     def detach(self) -> None:
@@ -245,7 +245,7 @@ class Control:
 
 def _ignored(noun: str, place: Any, missed: Sequence[str]) -> ControlError:
     return ControlError(
-        f"{noun.capitalize()} {place.index} ({place.name}) ignored what it was told to leave out: {', '.join(missed)}."
+        f"{noun.capitalize()} {place.index} ({place.name}) ignored what should be left out: {', '.join(missed)}."
     )
 
 

@@ -146,7 +146,7 @@ class Plan:
     def union(self, other: Plan) -> Plan:
         """Everything that either of two plans for the same model removes."""
         if (self.model_type, self.shapes) != (other.model_type, other.shapes):
-            raise PlanError("A union needs two plans for the same model; `then` follows one by the other.")
+            raise PlanError("A union needs two plans for the same model; use `then` to apply one after the other.")
         return self._with(_added(self.removed, other.removed), self.made_by)
 
     __or__ = union
@@ -310,7 +310,7 @@ def _number(value: Any, what: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise PlanError(f"A {what} is named by a whole number. Got {value!r} instead.") from None
+        raise PlanError(f"A {what} must be a whole number. Got {value!r} instead.") from None
 
 
 def _added(first: Mapping[str, Removed], second: Mapping[str, Removed]) -> dict[str, dict[int, tuple[int, ...]]]:

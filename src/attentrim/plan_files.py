@@ -100,7 +100,7 @@ def _shapes(kind: Structure, entries: list[Any]) -> tuple[Any, ...]:
 
 def _known(name: str, names: Any, what: str) -> bool:
     if name not in names:
-        raise PlanError(f"it speaks of {name!r}, which is no {what} that this attentrim knows")
+        raise PlanError(f"it speaks of {name!r}, which is not a {what} that this version of attentrim knows")
     return True
 
 
@@ -119,7 +119,7 @@ def _read(kind: Structure, written: Any, shapes: Shapes) -> Removed:
 
 def _index(text: str) -> int:
     if not is_index(text) or str(int(text)) != text:
-        raise PlanError(f"a place is named by a whole number, not by {text[:40]!r}")
+        raise PlanError(f"a place must be a whole number, not {text[:40]!r}")
     return int(text)
 
 

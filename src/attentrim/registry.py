@@ -37,7 +37,9 @@ class Registry(Generic[Entry]):
 
     def register(self, name: str, entry: Entry) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-            raise AttentrimError(f"{name!r} is no name for a {self.kind}: lower-case words joined by '-'.")
+            raise AttentrimError(
+                f"{name!r} is not a valid name for a {self.kind}: use lower-case words joined by '-'."
+            )
         if name in self._entries:
             raise AttentrimError(f"There is a {self.kind} {name!r} already.")
         self._entries[name] = entry

@@ -183,7 +183,7 @@ class Trainer(OrderedTrainer):
         if not math.isfinite(value):
             raise TrainingError(
                 f"The loss is {value} at step {self.state.global_step + 1}: training stopped. "
-                f"{self._last_checkpoint()} A lower learning_rate, or bf16 in place of fp16, is the usual cure."
+                f"{self._last_checkpoint()} A lower learning_rate, or bf16 in place of fp16, usually helps."
             )
         return loss
 
@@ -270,8 +270,8 @@ class Trainer(OrderedTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if not is_finite(unwrap(self.model)):
             raise TrainingError(
-                f"The weights are not finite at step {self.state.global_step}: they are not saved. "
-                f"{self._last_checkpoint()} A lower learning_rate is the usual cure."
+                f"The weights are not finite at step {self.state.global_step} and were not saved. "
+                f"{self._last_checkpoint()} A lower learning_rate usually helps."
             )
         if self.session is not None:
             self.session.check()
@@ -338,10 +338,10 @@ class Trainer(OrderedTrainer):
         if teacher is None and self.distillation is None:
             return
         if self.distillation is None:
-            raise MethodError("teacher is for distillation: give Trainer(distillation=Distillation(logits=1.0)) too.")
+            raise MethodError("teacher is for distillation: also set Trainer(distillation=Distillation(logits=1.0)).")
         if teacher is not None:
             if unwrap(teacher) is unwrap(self.model):
-                raise MethodError("The teacher must be another model, not the one that is trained: give it a copy.")
+                raise MethodError("The teacher must not be the model that is trained: give it a copy.")
             return
         if self.method is None:
             raise MethodError("Distillation without a method needs a dense model: give Trainer(teacher=...).")

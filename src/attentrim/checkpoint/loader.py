@@ -91,8 +91,8 @@ def _check_stamp(model: Any, wanted: bytes | None) -> None:
     if wanted is None or found <= {wanted}:
         return
     raise PlanError(
-        "The plan in config.json is not the one that these weights were made by: the two files are of different "
-        "models, or the plan was edited."
+        "The plan in config.json does not match these weights: the files are from different models, or the plan was "
+        "edited."
     )
 
 

@@ -249,7 +249,7 @@ def distillation_for(
     """
     old = method.distillation if method is not None else None
     if old is not None and distillation is not None and old != distillation:
-        raise MethodError("Distillation is set twice: leave distill_logits and its like out of the method's settings.")
+        raise MethodError("Distillation is set twice: remove distill_logits and similar settings from the method.")
     if embeds:
         return distillation or old or OF_EMBEDDINGS
     return distillation or old or (method.default_distillation if method is not None else None)
@@ -263,7 +263,7 @@ class GateMethod(Method):
     """Base of the methods that gate units, heads unless told otherwise, and remove some."""
 
     dense_share: float | None = option(
-        None, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
+        None, "share of the steps for plain fine-tuning first; the learning rate schedule then restarts", SHARE
     )
 
     @property
@@ -292,7 +292,7 @@ class GateMethod(Method):
 class SparsityMethod(GateMethod):
     """Base of the methods that can remove a given share."""
 
-    target_sparsity: float | None = option(None, "remove just this share (of what: share_of)", SHARE)
+    target_sparsity: float | None = option(None, "remove exactly this share (of what: see share_of)", SHARE)
 
 
 @dataclass(kw_only=True)
@@ -302,8 +302,8 @@ class PruneMethod(SparsityMethod):
     prune: str = option("heads", "what to prune, comma-separated: heads, neurons")
     share_of: str | None = option(
         None,
-        "what target_sparsity is a share of: heads, parameters or flops; scores and penalties are per cost. none: "
-        "heads where only heads are pruned, flops otherwise",
+        "what target_sparsity is a share of: heads, parameters or flops; scores and penalties are then per parameter "
+        "or FLOP (default: heads if only heads are pruned, otherwise flops)",
         one_of(SHARES_OF),
     )
 
@@ -313,7 +313,8 @@ class PruneMethod(SparsityMethod):
             raise MethodError(f"prune names kinds of structure, each once, such as heads,neurons. Got {self.prune!r}.")
         if self.share_of == "heads" and self.kinds != ("heads",):
             raise MethodError(
-                f"A share of the heads says nothing of {self.prune}: set share_of to parameters or flops."
+                f"With prune={self.prune}, set share_of to parameters or flops: a share of the heads would leave out "
+                "the rest."
             )
 
     @property
@@ -334,10 +335,12 @@ class LearnedMethod(PruneMethod):
     penalty: float | None = option(1e-3, "what each open gate adds to the loss", NOT_NEGATIVE)
     gate_lr: float = option(1.0, "learning rate of the gates' own optimiser", NOT_NEGATIVE)
     ramp_share: float = option(
-        0.6, "with a target: share of the search over which the number of closed gates climbs to it", SHARE_OR_ALL
+        0.6,
+        "with a target: share of the search during which the number of closed gates rises to the target",
+        SHARE_OR_ALL,
     )
     settle_share: float = option(
-        0.2, "with a target: share of all steps, at the end, in which the set is fixed", SHARE
+        0.2, "with a target: share of all steps, at the end, during which the set of closed gates is fixed", SHARE
     )
 
     @property
@@ -350,12 +353,12 @@ class LearnedMethod(PruneMethod):
     def reason(self) -> str:
         if self.target_sparsity is None:
             return (
-                f"Removed are the {' and '.join(self.kinds)} whose gates were closed when training ended: under a "
+                f"Removed the {' and '.join(self.kinds)} whose gates were closed when training ended: under a "
                 "penalty of "
                 f"{self.pressure:g} for each open gate, their parameters sank to where the gate is 0."
             )
         return (
-            f"Removed are {self.target_sparsity:.0%} of {self.subject}: those whose gate parameters were the lowest "
+            f"Removed {self.target_sparsity:.0%} of {self.subject}: those whose gate parameters were the lowest "
             f"when the set was fixed, {self.settle_share:.0%} of the steps before the end."
         )
 
@@ -364,14 +367,14 @@ class LearnedMethod(PruneMethod):
 class ScoringMethod(SparsityMethod):
     """Base of the methods that choose units in one go, and do not learn gates."""
 
-    target_sparsity: float = option(0.5, "remove just this share (of what: share_of)", SHARE)
+    target_sparsity: float = option(0.5, "remove exactly this share (of what: see share_of)", SHARE)
     searches: ClassVar[bool] = True
     chosen_by: ClassVar[str]
-    """What is lowest, or how it is done: goes on after 'Removed are 50% of all heads:'."""
+    """What is lowest, or how it is done: goes on after 'Removed 50% of all heads:'."""
 
     @property
     def reason(self) -> str:
-        return f"Removed are {self.target_sparsity:.0%} of {self.subject}: those {self.chosen_by}."
+        return f"Removed {self.target_sparsity:.0%} of {self.subject}: those {self.chosen_by}."
 
 
 @dataclass(kw_only=True)

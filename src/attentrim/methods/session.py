@@ -121,8 +121,8 @@ class Session:
         """The number of steps, for what works to a schedule; raises while it is not known."""
         if self.steps is None:
             raise MethodError(
-                f"{type(self.method).__name__} works to a schedule: say how many optimiser steps there will be, "
-                "attach(model, steps=...)."
+                f"{type(self.method).__name__} follows a schedule: pass the number of optimiser steps, attach(model, "
+                "steps=...)."
             )
         return self.steps
 
@@ -243,5 +243,5 @@ class Session:
     def load(self, directory: str | Path) -> None:
         path = Path(directory) / STATE_FILE
         if not path.is_file():
-            raise MethodError(f"Cannot go on from {directory}: it holds no {STATE_FILE}.")
+            raise MethodError(f"Cannot resume from {directory}: it holds no {STATE_FILE}.")
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

@@ -45,7 +45,10 @@ def check_output_dir(output_dir: str, model: str) -> Path:
         raise AttentrimError("--output_dir is empty.")
     path = Path(output_dir)
     if path.resolve() == Path(model).resolve():
-        raise AttentrimError(f"--output_dir is the directory of the model {model}: choose another, so that it stays.")
+        raise AttentrimError(
+            f"--output_dir is the directory of the model {model}: choose another, so that the model is not "
+            "overwritten."
+        )
     if path.exists() and not path.is_dir():
         raise AttentrimError(f"--output_dir {output_dir} is a file.")
     try:

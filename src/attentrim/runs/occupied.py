@@ -53,7 +53,9 @@ def checkpoint_to_resume(directory: Path, wanted: str | None, overwrite: bool) -
     """
     if overwrite:
         if wanted:
-            raise AttentrimError("--overwrite_output_dir starts anew, --resume_from_checkpoint goes on: give one.")
+            raise AttentrimError(
+                "--overwrite_output_dir starts over, --resume_from_checkpoint resumes: give only one of them."
+            )
         return None
     if wanted and wanted.lower() not in ("true", "false"):
         return wanted

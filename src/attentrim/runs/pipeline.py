@@ -128,7 +128,7 @@ def _run(
     if start is None and trainer.is_world_process_zero():
         clear_run(directory)
     elif start is not None:
-        say(f"going on from {start}; --overwrite_output_dir starts anew")
+        say(f"resuming from {start}; --overwrite_output_dir starts over")
     writer = RunWriter(trainer, directory, _shown(trainer), evaluation.data.written(), base)
     writer.write_config(_config(settings, method, distillation, training, defaults))
     _show_progress(trainer, progress)
@@ -148,7 +148,7 @@ def _run(
     )
     keeps = settings.keep_checkpoints or training.save_total_limit != DEFAULTS["save_total_limit"]
     if trainer.is_world_process_zero() and not keeps and (freed := remove_checkpoints(directory)):
-        say(f"removed the checkpoints, to resume from ({freed / 1e6:.0f} MB); --keep_checkpoints keeps them")
+        say(f"removed the training checkpoints ({freed / 1e6:.0f} MB); --keep_checkpoints keeps the last one")
     return finished
 
 

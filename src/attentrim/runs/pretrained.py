@@ -45,9 +45,7 @@ def load_teacher(name: str, task: Task, bare: bool = False) -> Any:
     if task.kind.classes:
         known = class_names(teacher.config)
         if len(known) != len(task.named_labels):
-            raise TaskError(
-                f"The teacher {name} tells {len(known)} classes apart; there are {len(task.named_labels)}."
-            )
+            raise TaskError(f"The teacher {name} has {len(known)} classes; the data has {len(task.named_labels)}.")
         put_in_order(teacher, known, task.named_labels, name)
     return teacher
 

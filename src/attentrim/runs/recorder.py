@@ -46,9 +46,9 @@ class RunRecorder:
         base: str | None = None,
     ) -> None:
         if isinstance(sentences, str):
-            raise MethodError("'sentences' is a list of texts: put the one into brackets.")
+            raise MethodError("'sentences' must be a list of texts: put a single one in brackets.")
         if isinstance(trainer.eval_dataset, dict) or not hasattr(trainer.eval_dataset, "__len__"):
-            raise MethodError("A run is judged at its end: give the Trainer one eval_dataset that has a length.")
+            raise MethodError("The run is evaluated at its end: give the Trainer one eval_dataset that has a length.")
         tokenizer: Any = trainer.processing_class
         if sentences and tokenizer is None:
             raise MethodError("Sentences need a tokenizer: give the Trainer a processing_class.")

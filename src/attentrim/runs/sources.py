@@ -48,7 +48,7 @@ def find_source(settings: TaskSettings) -> tuple[Task | None, Source]:
     elif files:
         own = OwnFiles(files, Columns("text"))
     else:
-        raise TaskError("Say what the data is: --task NAME, --train_file FILE, or --dataset NAME.")
+        raise TaskError("No data given: use --task NAME, --train_file FILE or --dataset NAME.")
     return None, own if own.has("validation") or not own.has("train") else CutTrain(own)
 
 
@@ -67,7 +67,7 @@ def _published(task: Task, settings: TaskSettings) -> Source:
         raise TaskError("Give either --data_dir or --dataset, not both.")
     if task.generate is not None:
         if settings.data_dir or settings.dataset:
-            raise TaskError(f"{task.name} is made on the spot: leave --data_dir and --dataset out.")
+            raise TaskError(f"{task.name} is generated: leave --data_dir and --dataset out.")
         return Generated(task)
     if settings.data_dir:
         assert task.local is not None

@@ -124,7 +124,7 @@ class Table:
     def load(cls, path: str | Path) -> Table:
         data = read_json(path, "the latency table", follow=True)
         if not isinstance(data, dict) or "groups" not in data:
-            raise AttentrimError(f"{path} is no latency table.")
+            raise AttentrimError(f"{path} is not a latency table.")
         if data.get("version") != VERSION:
             raise AttentrimError(
                 f"{path} is a latency table of version {data.get('version')!r}; this attentrim reads {VERSION}."

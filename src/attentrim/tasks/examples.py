@@ -93,7 +93,7 @@ def missing_column(table: Table, name: str) -> TaskError:
 
 def bad_row(problem: str) -> str:
     """What is wrong with a row, and what to do about it."""
-    return f"{problem.rstrip('.')} (--skip_bad_rows leaves such rows out)."
+    return f"{problem.rstrip('.')} (--skip_bad_rows skips such rows)."
 
 
 class _CellError(Exception):

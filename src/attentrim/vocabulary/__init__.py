@@ -42,7 +42,7 @@ def trim_vocabulary(model: Any, tokenizer: Any, texts: Iterable[str], *, progres
     if max(vocabulary.tokens) >= rows:
         raise UnsupportedModelError(
             f"The tokenizer's ids go up to {max(vocabulary.tokens)}, and the model has embeddings for {rows}: they "
-            "are not of one model, or resize_token_embeddings was forgotten."
+            "do not belong together, or resize_token_embeddings was not called."
         )
     texts = _listed(texts)
     used = used_ids(tokenizer, texts, progress)
@@ -70,7 +70,7 @@ def _listed(texts: Iterable[str]) -> list[str]:
         if not isinstance(text, str):
             raise AttentrimError(f"texts must be a list of texts. Got {type(text).__name__} among them.")
     if not found:
-        raise AttentrimError("There are no texts: the tokens of texts of the kind that the model reads are kept.")
+        raise AttentrimError("There are no texts: give texts of the kind that the model reads.")
     return found
 
 
@@ -79,6 +79,6 @@ def _compare(tokenizer: Any, small: Any, numbers: dict[int, int], texts: Sequenc
         for old, new in zip(before, after, strict=True):
             if [numbers[number] for number in old] != new:
                 raise UnsupportedModelError(
-                    f"{type(tokenizer).__name__} reads texts in another way once its vocabulary is smaller: it is not "
+                    f"{type(tokenizer).__name__} splits texts differently once its vocabulary is smaller: it is not "
                     "supported."
                 )

@@ -207,7 +207,7 @@ class AttendOutSession(ProgressiveSession):
         return {"drop_rates": [round(rates[index], 4) for index in self.sites if index in rates], **super().record()}
 
     def remarks(self) -> list[str]:
-        leak = "Rewarded on dev: this figure is of data that the generator was trained on."
+        leak = "Rewarded on dev: the generator was trained on the data that this metric was measured on."
         return [*super().remarks(), *([leak] if self.method.reward_source == "dev" else [])]
 
     def companions(self) -> dict[str, AbstractContextManager[None]]:

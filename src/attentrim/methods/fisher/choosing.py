@@ -123,8 +123,8 @@ class Chooser:
         by_table = self.table.corrected(asked)
         if by_table >= most:
             raise MethodError(
-                f"Asked for {asked:g} times as fast; with all {' and '.join(self.prune)} gone that can go, this model "
-                f"would be {most * asked / by_table:.2f} times as fast at {self.table.target}."
+                f"This model cannot be made {asked:g} times as fast: without all {' and '.join(self.prune)} that can "
+                f"be removed, it is {most * asked / by_table:.2f} times as fast at {self.table.target}."
             )
 
     def most(self, scores: Scores, open_gates: Tensor, gone: frozenset[int]) -> float:
