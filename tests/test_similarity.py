@@ -290,8 +290,8 @@ def test_a_new_task_head_is_trained_before_anything_goes(tmp_path):
     [
         ({"remove": "attention"}, "remove lists each type of block once, with a number of 1 or more"),
         ({"remove": "attention:0"}, "number of 1 or more"),
-        ({"remove": "attention:1,attention:2"}, "each sort of block once"),
-        ({"remove": "atention:2"}, "Unknown sort of block 'atention'. Did you mean 'attention'"),
+        ({"remove": "attention:1,attention:2"}, "each type of block once"),
+        ({"remove": "atention:2"}, "Unknown type of block 'atention'. Did you mean 'attention'"),
         ({"remove": " "}, "such as attention:4"),
         ({"order": "first"}, "one of similarity, last, greedy"),
         ({"calibration_samples": 0}, "1 or more"),

@@ -82,7 +82,7 @@ def _check_fsdp(plugin: Any) -> None:
 
 
 def _check_shared(model: Any) -> None:
-    """Raise for models that accelerate cannot shard: it shards embeddings apart, whoever else has their weights."""
+    """Raise for models that accelerate cannot shard: it shards embeddings on their own, shared or not."""
     try:
         apart = [module for module in (model.get_input_embeddings(), model.get_output_embeddings()) if module]
     except NotImplementedError:

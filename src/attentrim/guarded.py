@@ -78,7 +78,7 @@ def parse_json(text: str, *, unique: bool = False) -> Any:
 
 
 def read_json(path: str | Path, what: str, *, follow: bool = False) -> Any:
-    """The data of a file; one clear line for whatever is wrong with it. `what` it is to be: 'the latency table'."""
+    """The data of a file, or one clear line if it cannot be read. `what` names it: 'the latency table'."""
     try:
         return parse_json(read_text(path, follow=follow))
     except OSError as error:

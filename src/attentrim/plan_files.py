@@ -100,7 +100,7 @@ def _shapes(kind: Structure, entries: list[Any]) -> tuple[Any, ...]:
 
 def _known(name: str, names: Any, what: str) -> bool:
     if name not in names:
-        raise PlanError(f"it speaks of {name!r}, which is not a {what} that this version of attentrim knows")
+        raise PlanError(f"it mentions {name!r}, which is not a {what} that this version of attentrim knows")
     return True
 
 
@@ -112,7 +112,7 @@ def _read(kind: Structure, written: Any, shapes: Shapes) -> Removed:
     for key, text in written.items():
         place = _index(key)
         if place >= len(here):
-            raise PlanError(f"there is no {kind.place} {place}: it speaks of {len(here)} {kind.places}")
+            raise PlanError(f"there is no {kind.place} {place}: it lists {len(here)} {kind.places}")
         found[place] = from_text(text, kind.units(here[place]))
     return found
 

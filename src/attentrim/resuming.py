@@ -1,4 +1,4 @@
-"""Checkpoints to go on from: which one is whole, and whether it is of the same run."""
+"""Checkpoints to resume from: which one is complete, and whether it belongs to the same run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def checkpoints_in(directory: str | Path) -> list[Path]:
 
 
 def check_whole(checkpoint: str | Path) -> None:
-    """Raise unless a checkpoint has all that training goes on from."""
+    """Raise an error unless a checkpoint has everything that training needs to resume."""
     place = Path(checkpoint)
     if not place.is_dir():
         raise TrainingError(f"Cannot resume from {checkpoint}: there is no such directory.")
@@ -151,7 +151,7 @@ def _of_data(data: Any) -> str | None:
     numbers = sorted({round(place * (len(data) - 1) / (ROWS - 1)) for place in range(ROWS)})
     rows = [repr(_plain(data[number])) for number in numbers]
     if rows[0] != repr(_plain(data[numbers[0]])):
-        return str(len(data))  # drawn anew each time
+        return str(len(data))  # drawn again each time
     return _digest("\n".join([str(len(data)), *rows]).encode())
 
 

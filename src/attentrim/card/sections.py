@@ -184,7 +184,7 @@ def speed(bench: Mapping[str, Any]) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """A model by the last part of its name: a card speaks of models, not of someone's disk."""
+    """The last part of a model's name: a card should not contain someone's paths."""
     return name if " " in name else known_as(name)
 
 

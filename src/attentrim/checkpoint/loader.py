@@ -97,7 +97,7 @@ def _check_stamp(model: Any, wanted: bytes | None) -> None:
 
 
 def _compare_shapes(model: Any) -> None:
-    """Have weights of another shape reported, made anew or refused, as they are in a stock model.
+    """Report, reinitialise or reject weights of another shape, as a stock model does.
 
     transformers compares no shapes where a quantisation method is at work: a head with another number of labels would
     be replaced by the one in the file. This is done at the first step after loading that asks the model anything.

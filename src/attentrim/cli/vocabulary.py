@@ -29,7 +29,7 @@ def add_vocabulary_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def wants_vocabulary(args: argparse.Namespace) -> bool:
-    """Whether the vocabulary is to be trimmed; raises where flags are given that say nothing then."""
+    """Whether the vocabulary is to be trimmed; raises an error for flags that have no effect then."""
     wanted = bool(args.vocabulary or args.vocabulary_task)
     for name in ("vocabulary_check", *COLUMNS):
         if getattr(args, name) and not wanted:

@@ -144,7 +144,7 @@ def _outcome(run: Run, error: str | None = None) -> Outcome:
 
 
 def check_kept(runs: Sequence[Run]) -> None:
-    """Runs of another experiment must not pass for runs of this one."""
+    """Runs of another experiment must not be taken for runs of this one."""
     for run in runs:
         if run.done and read_json(run.directory / SETTINGS, "the settings") != json.loads(json.dumps(run.settings)):
             raise AttentrimError(

@@ -29,7 +29,7 @@ DISTANCES = ("distill_logits", "distill_hidden", "distill_embedding", "distill_s
 
 @dataclass(kw_only=True)
 class Distillation(Options):
-    """How much to learn from a teacher. Works with any method and with none.
+    """What to learn from a teacher, and with what weight. Works with any method and with none.
 
     trainer = attentrim.Trainer(model=model, teacher=teacher, distillation=attentrim.Distillation(logits=1.0), ...)
     """

@@ -45,12 +45,12 @@ REWARD_SOURCES = ("train_split", "dev", "noisy_train")
 
 @dataclass(frozen=True)
 class DataNeeds:
-    """What a method looks at besides the batches that the model trains on. The Trainer provides it."""
+    """The data that a method needs besides the training batches. The Trainer provides it."""
 
     calibration: int = 0
-    """Training examples, with labels, for passes over data: the `calibration` of `attach`."""
+    """How many training examples, with labels, to pass as `calibration` of `attach`."""
     holdout: float = 0.0
-    """The share of the training data to keep out of training; `evaluate` gives the metric on it."""
+    """The share of the training data to hold out; `evaluate` returns the metric on it."""
     rewards: str | None = None
     """What `held_out` draws from: the held-out share (train_split), the evaluation data (dev), or corrupted training
     data (noisy_train)."""
@@ -64,10 +64,10 @@ class DataNeeds:
 
 @dataclass(kw_only=True)
 class Method(Options):
-    """Base of all methods. A method is its own config: fields are settings, checked when it is made."""
+    """Base class of all methods. A method is its own config: its fields are settings, checked when it is created."""
 
     name: ClassVar[str]
-    """On the command line and in plans."""
+    """The name on the command line and in plans."""
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     searches: ClassVar[bool] = False
@@ -120,26 +120,26 @@ class Method(Options):
 
     @property
     def training_defaults(self) -> dict[str, Any]:
-        """TrainingArguments that the command line uses unless told otherwise."""
+        """Default TrainingArguments of the command line for this method."""
         return dict(TRAINING_DEFAULTS)
 
     @property
     def dense(self) -> float:
-        """The share of the steps before anything is removed; what they leave is the teacher of the rest."""
+        """The share of the steps before anything is removed. The model after them is the teacher for the rest."""
         return 0.0
 
     @property
     def restarts(self) -> list[float]:
-        """The shares of the steps at which the learning rate starts its schedule again."""
+        """The shares of the steps at which the learning rate schedule restarts."""
         return [self.dense] if self.dense else []
 
     @property
     def default_distillation(self) -> Distillation | None:
-        """What it learns from the dense model under attentrim's Trainer, unless told otherwise."""
+        """The distillation that attentrim's Trainer uses by default."""
         return None
 
     def starting_from(self, trained: bool) -> Method:
-        """The method for a model that has been trained for its task, or has not."""
+        """The method to use for a model that is already trained for its task, or is not."""
         return self
 
     @property
@@ -149,25 +149,25 @@ class Method(Options):
 
     @property
     def whole_weights(self) -> str:
-        """Why it needs all weights in each process while it trains; empty where it does not.
+        """Why the method needs all weights in each process while it trains; empty if it does not.
 
-        Engines that spread weights over processes (FSDP2, DeepSpeed) are refused then.
+        If it does, engines that shard weights (FSDP2, DeepSpeed) raise an error.
         """
         return ""
 
     @property
     def no_adapters(self) -> str:
-        """Why it cannot train a model that wears adapters (LoRA); empty where it can."""
+        """Why the method cannot train a model with adapters (LoRA); empty if it can."""
         return self.whole_weights
 
     @property
     def data(self) -> DataNeeds:
-        """The data that it needs besides the batches of the training."""
+        """The data that the method needs besides the training batches."""
         return DataNeeds()
 
     @property
     def reason(self) -> str:
-        """By what it removes what it removes, in a sentence for people."""
+        """How the method chooses what to remove, in one sentence for the report."""
         return "This method removes nothing: it changes how the model is trained."
 
     def attach(
@@ -189,11 +189,11 @@ class Method(Options):
             plan = session.plan()
 
         Args:
-            steps: How many optimiser steps the training will take; needed by methods that work to a schedule.
-            calibration: Batches (with labels) that methods which score heads look at; iterated anew each time.
+            steps: The number of optimiser steps of the training; needed by methods that follow a schedule.
+            calibration: Batches with labels, for methods that score heads; iterated from the start each time.
             held_out: Random batches of data that is not trained on.
-            evaluate: Gives the metric of the model as it is, higher being better, on data kept out of training.
-            seed: Of the method's own random numbers; those of torch are left alone.
+            evaluate: Returns the metric of the current model (higher is better) on data that is not trained on.
+            seed: Seed of the method's own random numbers; torch's are not touched.
         """
         session = self.session(model, calibration=calibration, evaluate=evaluate, held_out=held_out, seed=seed)
         try:
@@ -217,7 +217,7 @@ class Method(Options):
             )
 
     def search(self, model: Any, calibration: Iterable[Mapping[str, Any]] | None = None, seed: int = 0) -> Plan:
-        """A plan for `model` as it is: nothing is trained but what the method itself may need."""
+        """A plan for `model` without training it. Some methods train parameters of their own."""
         self.check_search()
         if self.data.calibration and calibration is None:
             raise MethodError(
@@ -370,7 +370,7 @@ class ScoringMethod(SparsityMethod):
     target_sparsity: float = option(0.5, "remove exactly this share (of what: see share_of)", SHARE)
     searches: ClassVar[bool] = True
     chosen_by: ClassVar[str]
-    """What is lowest, or how it is done: goes on after 'Removed 50% of all heads:'."""
+    """Which units are removed, as the continuation of 'Removed 50% of all heads: those'."""
 
     @property
     def reason(self) -> str:

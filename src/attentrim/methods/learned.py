@@ -43,7 +43,7 @@ class LearnedGates(GateSession):
         raise NotImplementedError
 
     def take_gradient(self) -> Tensor | None:
-        """The gradient of the task loss that this step has collected, to be changed at will; the next starts anew."""
+        """The gradient of the task loss collected in this step. It may be changed: the next step starts with zeros."""
         raise NotImplementedError
 
     def learn(self, gradient: Tensor) -> None:

@@ -116,7 +116,7 @@ def removed_in_words(run: Recorded) -> str:
 
 
 def layers_table(run: Recorded) -> Numbers | None:
-    """What is left, one row per layer and one column for each sort of place that a layer holds."""
+    """What is left, one row per layer and one column for each type of block in a layer."""
     if not run.plan:
         return None
     from ..breakdown import breakdown

@@ -136,7 +136,7 @@ class _Saved:
     plan: Plan
     """What is gone from it, in the numbering of the full model."""
     still_masked: Plan | None
-    """What is to be masked in it, where it kept its full shape; None where it was trimmed."""
+    """What must be masked in it, if it kept its full shape; None if it was trimmed."""
 
 
 def _dense_result(trainer: Trainer, evaluation: Evaluation) -> dict[str, Any]:

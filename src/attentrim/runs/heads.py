@@ -13,7 +13,7 @@ from .remarks import Say
 
 
 def check_head(task: Task, config: Any, name: str) -> None:
-    """A fresh, random head would be evaluated, or distilled from, in silence."""
+    """Otherwise a fresh, random head would silently be evaluated or distilled from."""
     heads = config.architectures or []
     if not task.kind.fits(heads):
         saved = heads[0] if heads else "a bare model"

@@ -47,7 +47,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def checkpoint_to_resume(directory: Path, wanted: str | None, overwrite: bool) -> str | None:
-    """Where a run goes on: from a checkpoint that it is told, or from its own last one; None: it starts anew.
+    """Where a run resumes: at the given checkpoint, or at its own last one. None: it starts from the beginning.
 
     A finished run stays unless told otherwise.
     """

@@ -22,7 +22,7 @@ VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
 
 
 def load_with_tokenizer(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any]) -> tuple[Any, Any, bool]:
-    """Model and tokenizer, and whether any of the model's weights had to be made anew."""
+    """Model and tokenizer, and whether any of the model's weights had to be reinitialised."""
     model, fresh = _load(name, task, fresh_head, changes)
     tokenizer = load_tokenizer(name, task.kind.words)
     if tokenizer.pad_token is None:

@@ -1,4 +1,4 @@
-"""Models that embed sentences, as runs need them: made from a directory, and with what is to be kept."""
+"""Models that embed sentences, as runs need them: made from a directory, with the embeddings to keep."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def trained_from(directory: str) -> str | None:
 
 
 def answer(loaded: Loaded, data: EncodedDataset) -> None:
-    """Give data the teacher's embeddings as what is to be kept; without a teacher it needs scores."""
+    """Add the teacher's embeddings to the data as targets; without a teacher it needs scores."""
     if data.labels is not None:
         return
     if loaded.teacher is None:

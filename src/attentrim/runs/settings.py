@@ -23,7 +23,7 @@ SPEED_METHOD = "fisher"
 EMBEDDED_TASK = "acceptability"
 """The task that needs no files, and has a default model."""
 PLACES = ("model", "teacher", "data_dir", "dataset", "train_file", "validation_file", "test_file")
-"""Settings that may name a file or directory: a config has the whole path, to be of use from anywhere."""
+"""Settings that may name a file or directory: a config has the whole path, so that it works from any directory."""
 
 
 def setting(default: Any, help: str, metavar: str | None = None) -> Any:
@@ -76,10 +76,10 @@ class TaskSettings:
 
 @dataclass(kw_only=True)
 class RunSettings(TaskSettings):
-    """What makes a run: `attentrim.runs.pipeline.run(RunSettings(...))`.
+    """The settings of a run: `attentrim.runs.pipeline.run(RunSettings(...))`.
 
-    `training` holds fields of TrainingArguments by name; those that are not given have the defaults of
-    `attentrim train`. `method_config` holds the settings of the method.
+    `training` holds fields of TrainingArguments by name; the others have the defaults of `attentrim train`.
+    `method_config` holds the settings of the method.
     """
 
     max_train_samples: int | None = setting(None, "train only on the first N examples", "N")

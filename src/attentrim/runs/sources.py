@@ -79,7 +79,7 @@ def _published(task: Task, settings: TaskSettings) -> Source:
 def task_of_own_data(
     settings: TaskSettings, source: Source, split: str, trained: Any, say: Say
 ) -> tuple[Task, Columns]:
-    """For training, by the look of the training data; for a trained model, by its config (`trained`)."""
+    """For training, inferred from the training data; for a trained model, from its config (`trained`)."""
     wanted = given_columns(settings)
     table = source.table(split)
     if table.problems and not settings.skip_bad_rows:
@@ -123,7 +123,7 @@ def kind_of_settings(settings: TaskSettings) -> str | None:
 
 
 def _of_pairs(task: Task) -> Task:
-    """What people say of pairs of texts comes before what a teacher says."""
+    """Human scores of pairs of texts come before a teacher's."""
     return replace(task, metrics=(OF_PAIRS, *task.metrics))
 
 

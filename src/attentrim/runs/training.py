@@ -28,7 +28,7 @@ DEFAULTS = {
 }
 """Over those of TrainingArguments; the metric is the task's own."""
 OF_ONE_RUN = ("output_dir", "resume_from_checkpoint", "logging_dir")
-"""What another run that is to be the same has of its own."""
+"""What differs between a run and its repetition."""
 
 
 def training_arguments(defaults: Mapping[str, Any], values: Mapping[str, Any], output_dir: str) -> TrainingArguments:

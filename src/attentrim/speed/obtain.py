@@ -39,7 +39,7 @@ def obtain_table(model: Any, target: Target, *, progress: bool = True) -> Table:
     """The table that was kept, or a new one, which is."""
     file = table_file(model, target)
     if file.is_file():
-        with suppress(AttentrimError):  # a damaged one is measured anew
+        with suppress(AttentrimError):  # a damaged one is measured again
             return Table.load(file)
     table = measured_table(model, target, progress=progress)
     try:

@@ -26,15 +26,15 @@ against what surrounds it."""
 
 @torch.inference_mode(False)
 def trim_vocabulary(model: Any, tokenizer: Any, texts: Iterable[str], *, progress: bool = False) -> tuple[Any, Any]:
-    """A copy of `model` and of its `tokenizer` with the tokens that `texts` need; neither argument is changed.
+    """Copies of `model` and `tokenizer` with only the tokens that `texts` need.
 
-    Kept are the tokens of the texts, special and added tokens, those that the config names, and what the tokenizer
-    needs to take other words apart. A text whose tokens are all kept is tokenised as before, under new ids, and the
-    model answers as before. Other texts are written with other tokens.
+    Also kept are special and added tokens, those that the config names, and what the tokenizer needs to split other
+    words. A text whose tokens are all kept is tokenised as before, under new ids, and gets the same outputs. Other
+    texts are split into other tokens.
 
     Args:
-        texts: Of the kind that the model will read.
-        progress: Show a bar where it takes long.
+        texts: Texts of the kind that the model will read.
+        progress: Show a progress bar if it takes long.
     """
     inner = unwrap(model)
     rows = count_rows(inner)

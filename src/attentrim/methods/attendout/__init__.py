@@ -63,7 +63,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(kw_only=True)
 class AttendOut(ProgressiveMethod):
-    """Train under attention masks that a generator learns to make; prune sites by what it learned, if asked to."""
+    """Train under attention masks that a generator learns to make; optionally prune sites by what it learned."""
 
     name: ClassVar[str] = "attendout"
     summary: ClassVar[str] = (
@@ -216,7 +216,7 @@ class AttendOut(ProgressiveMethod):
 
     @property
     def needs_defender(self) -> bool:
-        """A defender is of no use where its weights are never taken and its losses earn no reward."""
+        """A defender has no effect if its weights are never chosen and its losses earn no reward."""
         return self.estimator == "policy" or self.restart != "attacker"
 
     @property

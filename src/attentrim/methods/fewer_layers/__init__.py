@@ -16,7 +16,7 @@ KEPT_IN_WORDS = {"every-second": "spread evenly from the first to the last", "lo
 
 @dataclass(kw_only=True)
 class FewerLayers(Method):
-    """Remove whole layers by their place alone, then fine-tune without them."""
+    """Remove whole layers by position alone, then fine-tune without them."""
 
     name: ClassVar[str] = "fewer-layers"
     summary: ClassVar[str] = "whole layers removed at once, all upper ones or every second: a baseline for speed"

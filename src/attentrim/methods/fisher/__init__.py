@@ -1,4 +1,4 @@
-"""Fisher: a model as fast as it is asked to be, by taking out what the loss feels least for the time that it takes."""
+"""Fisher: a model as fast as requested, by removing what matters least to the loss for the time that it takes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LADDER = "1.5,2,2.5,3,4"
 
 @dataclass(kw_only=True)
 class Fisher(GateMethod):
-    """Narrow and remove blocks until the model is measured as fast as asked: while it trains, or without training."""
+    """Remove heads, neurons and layers until the model is as fast as requested, with or without training."""
 
     name: ClassVar[str] = "fisher"
     summary: ClassVar[str] = (
@@ -146,8 +146,8 @@ class Fisher(GateMethod):
     def reason(self) -> str:
         what = "measured time" if self.cost == "time" else "FLOPs"
         return (
-            "Removed is what the loss feels least for its cost: the squared gradient of the loss in a unit's gate "
-            f"(its Fisher information), weighed against {what}, until the model was as fast as asked."
+            "Removed what matters least to the loss for its cost: the squared gradient of the loss in a unit's gate "
+            f"(its Fisher information), weighed against {what}, until the model was as fast as requested."
         )
 
     def session(self, model: Any, **surroundings: Any) -> Any:

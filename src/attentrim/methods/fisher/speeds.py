@@ -36,9 +36,9 @@ class Speeds:
     def __init__(self, method: Fisher, model: Any) -> None:
         self.method, self.model = method, model
         self.factors: dict[float, float] = {}
-        """By speed that is asked: by how much more the table must be asked."""
+        """The factor on the budget of the table, by requested speed."""
         self.measured: dict[float, float] = {}
-        """By speed that is asked: how fast the whole model was."""
+        """The measured speed of the whole model, by requested speed."""
         self._table: Table | None = None
 
     # The table

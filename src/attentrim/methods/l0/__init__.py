@@ -13,7 +13,7 @@ __all__ = ["L0"]
 
 @dataclass(kw_only=True)
 class L0(LearnedMethod):
-    """Sample relaxed gates while fine-tuning, and penalise how many are expected to be open."""
+    """Sample relaxed gates while fine-tuning, with a penalty on the expected number of open gates."""
 
     name: ClassVar[str] = "l0"
     summary: ClassVar[str] = "sampled hard-concrete gates with a penalty on the expected number of open ones"

@@ -22,7 +22,7 @@ ORDERS = {
 
 @dataclass(kw_only=True)
 class Similarity(Method):
-    """Remove whole blocks that hardly change what passes through them, then train without them."""
+    """Remove whole blocks that hardly change the hidden states, then train without them."""
 
     name: ClassVar[str] = "similarity"
     summary: ClassVar[str] = (
@@ -57,14 +57,14 @@ class Similarity(Method):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many blocks of which sort; empty where nobody said."""
+        """How many blocks of which type; empty by default."""
         found: dict[str, int] = {}
         for part in (self.remove or "").split(","):
             name, _, count = (word.strip() for word in part.partition(":"))
             if not name and not count:
                 continue
             if name not in BLOCKS:
-                raise MethodError(unknown_name("sort of block", name, BLOCKS))
+                raise MethodError(unknown_name("type of block", name, BLOCKS))
             if not count.isdecimal() or int(count) < 1 or name in found:
                 raise MethodError(
                     f"remove lists each type of block once, with a number of 1 or more, such as {name}:4. "

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from . import Similarity
 
 Chosen = dict[str, list[int]]
-"""Places by sort of block, first to go first."""
+"""Places by type of block, in order of removal."""
 
 
 class SimilaritySession(Session):

@@ -15,8 +15,8 @@ POWER_OF_TWO = Rule("a power of 2 from 8 to 1024", lambda value: value in [2**po
 
 @dataclass(kw_only=True)
 class SMP(ScoringMethod):
-    """Train a scorer of attention maps to keep the model's representations, close the lowest heads of each site, and
-    fine-tune without them."""
+    """Train a network that scores heads from their attention maps, close the lowest heads of each site, and fine-tune
+    without them."""
 
     name: ClassVar[str] = "smp"
     summary: ClassVar[str] = "heads scored from attention maps by a small network that learns without labels"

@@ -97,7 +97,7 @@ class Recorded:
         return plan
 
     def _check_heads(self) -> None:
-        """History and plan must be of one run, and say which heads they speak of."""
+        """History and plan must be of one run, and say which heads they mean."""
         problem = None if self.plan is None else mismatch(self.history, self.plan)
         if problem:
             self.missing.append(f"{problem}: the gates over training are left out.")

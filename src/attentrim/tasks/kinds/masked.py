@@ -101,7 +101,7 @@ def _masked_once(rows: Sequence[Sequence[int]], tokenizer: Any) -> tuple[list[An
 
 @dataclass
 class MaskingCollator:
-    """Masks rows that are not masked yet, anew in each batch."""
+    """Masks rows that are not masked yet, again in each batch."""
 
     tokenizer: Any
 
