@@ -2,7 +2,8 @@
 
 The model that is trained is the attacker: it learns under the generator's masks. The defender learns from the same
 batches, with the same dropout noise, without masks. After a window of steps there is a dropout step: both are
-evaluated, the generator learns, and both continue from the weights of one of them. After the game, sites can be pruned.
+evaluated, the generator learns, and both continue from the weights of one of them. After the game, sites can be
+pruned.
 """
 
 from __future__ import annotations
