@@ -274,7 +274,7 @@ def with_drop(values, steps=30, stop=None, **settings):
         ([0.9, 0.86, 0.88, 0.70], 2, "Kept the fastest model within 0.05"),
         ([0.9, 0.60, 0.88, 0.70], 2, "Kept the fastest model within 0.05"),
         ([0.9, 0.87, 0.80, 0.70], 1, "Kept the fastest model within 0.05"),
-        ([0.9, 0.84, 0.84, 0.84], 0, "Nothing was removed: no speed that was tried stayed within 0.05"),
+        ([0.9, 0.84, 0.84, 0.84], 0, "Nothing was removed: none of the speeds tried stayed within 0.05"),
     ],
 )
 def test_the_fastest_model_within_a_drop_is_kept(values, kept, remark):

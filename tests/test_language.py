@@ -123,7 +123,7 @@ def test_without_validation_data_the_end_of_the_text_serves(home):
     parts = [causal.running_text(loaded.examples(split)) for split in ("train", "validation")]
     assert "".join(parts) == text
     assert parts[1].count("\n") == round(0.1 * text.count("\n"))
-    assert any("the last 10% of the training rows serve for it" in remark for remark in said)
+    assert any("the last 10% of the training rows are held out for it" in remark for remark in said)
 
 
 # Perplexity
@@ -245,8 +245,8 @@ def test_a_drop_of_perplexity_is_a_rise(home, tmp_path, capsys):
 
 REFUSED = [
     ("bert", "clm", "a bert model sees later tokens too: causal language modelling needs a decoder"),
-    ("mpnet", "clm", "a mpnet model sees what follows"),
-    ("bart", "clm", "a bart model sees what follows"),
+    ("mpnet", "clm", "a mpnet model sees later tokens too"),
+    ("bart", "clm", "a bart model sees later tokens too"),
     ("t5", "clm", "transformers has no t5 model for clm"),
     ("llama", "mlm", "transformers has no llama model for mlm: it is a decoder: use --task clm"),
     ("gpt2", "mlm", "it is a decoder: use --task clm"),

@@ -91,7 +91,7 @@ def test_the_registry_refuses_duplicates_and_bad_names():
     table.register("one-two", 1)
     with pytest.raises(AttentrimError, match="already"):
         table.register("one-two", 2)
-    with pytest.raises(AttentrimError, match="no name"):
+    with pytest.raises(AttentrimError, match="is not a valid name"):
         table.register("One Two", 2)
     with pytest.raises(AttentrimError, match=r"Unknown thing 'one-tow'\. Did you mean 'one-two'"):
         table["one-tow"]

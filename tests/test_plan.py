@@ -239,8 +239,8 @@ def _sites(**changes):
         ({"version": "1"}, "has no valid version"),
         ({"version": True}, "has no valid version"),
         (_removed(heads={"0": "9"}), "'9' is not a range of numbers below 4"),
-        (_removed(heads={"00": "1"}), "not by '00'"),
-        (_removed(heads={"7": "1"}), "there is no site 7: it speaks of 2 sites"),
+        (_removed(heads={"00": "1"}), "a place must be a whole number, not '00'"),
+        (_removed(heads={"7": "1"}), "there is no site 7: it lists 2 sites"),
         (_removed(heads={"0": 1}), "numbers are written like '0-3,7'. Got 1"),
         (_removed(heads={"0": "1,1"}), "names a head of site 0 twice"),
         (_removed(heads=None), "is damaged"),
@@ -248,10 +248,10 @@ def _sites(**changes):
         (_removed(neurons={"0": "mask:!"}), "is not a base64 bit mask"),
         (_removed(neurons={"0": "mask://///////w=="}), "names 55, and there are 32 only"),
         (_removed(neurons={"0": "0-999999999999"}), "is not a range of numbers below 32"),
-        (_removed(neurons={"0": "5-2"}), "is no range of numbers"),
-        (_removed(tails={"0": "1"}), "speaks of 'tails', which is no kind of structure"),
+        (_removed(neurons={"0": "5-2"}), "is not a range of numbers"),
+        (_removed(tails={"0": "1"}), "mentions 'tails': this version of attentrim knows no such kind of structure"),
         ({"places": {"sites": [{"path": "x"}]}}, "is damaged"),
-        ({"places": {"rooms": []}}, "speaks of 'rooms', which is no places"),
+        ({"places": {"rooms": []}}, "mentions 'rooms': this version of attentrim knows no such places"),
         (_sites(groups=3), "cannot have"),
         (_sites(heads="4"), "has '4' heads, groups or features, which is no possible count"),
         (_sites(heads=10**8), "which is no possible count"),
@@ -334,7 +334,7 @@ def test_unreadable_files(tmp_path):
     with pytest.raises(PlanError, match="is not valid JSON"):
         Plan.load(tmp_path / "cut.json")
     (tmp_path / "twice.json").write_text('{"heads": {"0": [1], "0": [2]}}')
-    with pytest.raises(PlanError, match="a key stands twice"):
+    with pytest.raises(PlanError, match="a key appears twice"):
         Plan.load(tmp_path / "twice.json")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(PlanError, match="is not valid JSON"):

@@ -94,7 +94,7 @@ def test_the_fastest_within_a_drop(home, trained, tmp_path, capsys, monkeypatch,
     more = ("--max_drop", 0.1, "--speedup", "1.2,1.4,1.6", "--output_dir", small)
     result = run_json(capsys, *words(home, trained, *more))
     if kept is None:
-        assert "Nothing was removed: no speed that was tried stayed within 0.1" in result["remarks"][0]
+        assert "Nothing was removed: none of the speeds tried stayed within 0.1" in result["remarks"][0]
         assert "1.2 x 0.5000" in result["remarks"][0]
         assert not Plan.load(small / "plan.json")
     else:

@@ -542,8 +542,8 @@ def test_an_accuracy_has_an_interval_and_other_metrics_the_number_of_examples(tm
     page = comparison(tmp_path, write_run(tmp_path / "run", metrics=metrics))
     assert "40 examples" in page
     assert ("40 examples, 95% interval 0.5981 to 0.8581" in page) == known
-    assert ("It does not cover the seed" in page) == known
-    assert ("No interval is given" in page) != known
+    assert ("but neither the seed" in page) == known
+    assert ("There is no interval" in page) != known
 
 
 @needs_browser

@@ -341,7 +341,7 @@ def test_several_processes_that_were_stopped_go_on(home, tmp_path):
     command, _, checkpoint = stop_two_processes(home, tmp_path / "run")
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0, again.stderr
-    assert f"going on from {checkpoint}" in again.stdout
+    assert f"resuming from {checkpoint}" in again.stdout
     logged = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert [line["step"] for line in logged if "loss" in line] == list(range(1, 37))
 

@@ -100,7 +100,7 @@ def _shapes(kind: Structure, entries: list[Any]) -> tuple[Any, ...]:
 
 def _known(name: str, names: Any, what: str) -> bool:
     if name not in names:
-        raise PlanError(f"it mentions {name!r}, which is not a {what} that this version of attentrim knows")
+        raise PlanError(f"it mentions {name!r}: this version of attentrim knows no such {what}")
     return True
 
 
