@@ -179,7 +179,7 @@ def speed(bench: Mapping[str, Any]) -> str | None:
     table = _table(("batch x tokens", "on", "before", "after", "times as fast"), cells)
     return (
         f"## Speed\n\n{table}\n\nMedians of {bench.get('repeats')} repeats, in turn, on {place} "
-        f"({machine.get('threads')} threads, torch {machine.get('torch')}). Before: {_plain(bench['against'])}."
+        f"(CPU threads: {machine.get('threads')}, torch {machine.get('torch')}). Before: {_plain(bench['against'])}."
     )
 
 

@@ -91,7 +91,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     runs = runs_of(experiment, directory)
     done = sum(run.done for run in runs)
     kept = f"; {done} of them are done already" if done else ""
-    output.say(f"{len(experiment.entries)} runs with {len(experiment.seeds)} seeds each{kept}")
+    seeds = ", ".join(map(str, experiment.seeds))
+    output.say(f"{len(runs)} runs: {len(experiment.entries)} configurations, seeds {seeds}{kept}")
     with tqdm(total=len(runs), initial=done, desc="runs", disable=None) as bar:
 
         def report(outcome: Outcome) -> None:

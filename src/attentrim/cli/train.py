@@ -92,9 +92,10 @@ def report(output: Output, finished: Finished) -> None:
     columns, speeds = speeds_table(result)
     if speeds:
         output.table("the models of this training", columns, speeds)
-    size_table(output, f"{result['output_dir']}: before and after", *finished.sizes, finished.plan)
+    if finished.plan:
+        size_table(output, f"{result['output_dir']}: before and after", *finished.sizes, finished.plan)
     output.table(f"{result['task']}, {result['examples']} examples", ("metric", "value"), metric_rows(result))
-    for line in [*removed_in_words(finished.plan), *_other_values(result)]:
+    for line in [*(removed_in_words(finished.plan) if finished.plan else []), *_other_values(result)]:
         output.say(line)
     output.say(
         f"trained for {result['train_seconds']:.0f} s; for a report: attentrim report --run {result['output_dir']}"
@@ -105,8 +106,9 @@ def report(output: Output, finished: Finished) -> None:
 def _other_values(result: dict[str, Any]) -> list[str]:
     """What the metric was in other states of the model, and what to know about it."""
     metric, before = result["metric"], result.get("before")
-    lines = [f"before trimming, with the plan as masks, {metric} was {result['masked_value']:.4f}"]
+    masked = f"before trimming, with the plan as masks, {metric} was {result['masked_value']:.4f}"
+    lines = [masked] if result["removed"] else []
     for name, value in result.get("alternatives", {}).items():
-        lines.append(f"with {name.replace('_', ' ')} at work, {metric} was {value:.4f}")
+        lines.append(f"with {name.replace('_', ' ')}, {metric} was {value:.4f}")
     lines += result.get("remarks", [])
     return lines + ([f"{metric} of {before['of']} was {before['value']:.4f}"] if before else [])
