@@ -107,7 +107,7 @@ def test_runs_find_the_directories_of_those_before_them(tmp_path):
     [
         ([Entry("a", {"model": "{b}"}), Entry("b", {})], None, "'a' needs 'b', which is not an earlier run"),
         ([Entry("a", {}), Entry("a", {})], None, "two runs with the name 'a'"),
-        ([Entry("a/b", {})], None, "'a/b' is no name for a run"),
+        ([Entry("a/b", {})], None, "'a/b' is not a valid name for a run"),
         ([Entry("a", {})], "dense", "The baseline 'dense' is not one of the runs: a"),
     ],
 )
@@ -278,7 +278,7 @@ def test_one_failed_run_does_not_lose_the_others(home, tmp_path, capsys):
     assert "One of these cannot work." in (tmp_path / "out" / "table.md").read_text()
     changed = {**config, "runs": {**config["runs"], "dense": {"method": "none", "weight_decay": 0.5}}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
-    assert "was run with other settings" in fails(capsys, *command)
+    assert "was made with other settings" in fails(capsys, *command)
 
 
 def test_kept_runs_are_those_of_this_experiment(tmp_path):

@@ -223,7 +223,7 @@ def test_what_cannot_work_is_said_before_training():
     with pytest.raises(MethodError, match=r"all 10 are dense. Lower dense_share"):
         FewerLayers(dense_share=0.96).attach(model, steps=10)
     session = DENSE_FIRST.attach(model)
-    with pytest.raises(MethodError, match=r"FewerLayers works to a schedule: .* attach\(model, steps=...\)"):
+    with pytest.raises(MethodError, match=r"FewerLayers follows a schedule: .* attach\(model, steps=...\)"):
         session.follow(torch.optim.SGD(model.parameters(), lr=0.1))
     session.detach()
     albert = zoo.build("albert", layers=4)

@@ -395,7 +395,7 @@ def test_layers_alone_have_no_gates():
 def test_a_callback_of_the_stock_trainer_learns_the_number_of_steps(tmp_path):
     model = tr.classifier()
     session = Fisher(speedup=1.5, cost="flops").attach(model)
-    with pytest.raises(MethodError, match="Fisher works to a schedule"):
+    with pytest.raises(MethodError, match="Fisher follows a schedule"):
         session.start_step()
     session.detach()
     assert isinstance(session.callback(), tf.TrainerCallback)

@@ -157,4 +157,4 @@ def test_a_table_of_elsewhere_is_believed(monkeypatch):
     monkeypatch.setattr("attentrim.methods.fisher.speeds.speedup_of", None)
     choice = SimpleNamespace(cost=1.0)
     assert speeds.reach(2.0, lambda budget: choice, lambda _: None) is choice
-    assert "was not measured here" in speeds.remarks()[0]
+    assert "was not measured: run attentrim bench there" in speeds.remarks()[0]

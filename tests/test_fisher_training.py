@@ -401,7 +401,7 @@ def test_what_does_nothing_goes_first_in_training(elsewhere):
     assert session.plan().removed == useless.removed
     assert_close(answers(model), before, 1e-4)
     assert_close(answers(trim(model, session.plan())), before, 1e-4)
-    assert "was not measured here" in session.remarks()[0]
+    assert "was not measured: run attentrim bench there" in session.remarks()[0]
 
 
 def test_of_what_does_nothing_no_more_goes_than_must():

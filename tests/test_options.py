@@ -117,7 +117,7 @@ def test_every_parameter_is_in_the_docstring(config):
 
 def test_help_shows_what_a_method_inherits_and_what_it_changes():
     text = pydoc.plain(pydoc.render_doc(attentrim.HISP))
-    assert "target_sparsity (float, default 0.5): remove just this share" in text
+    assert "target_sparsity (float, default 0.5): remove exactly this share" in text
     assert "rounds (int, default 1)" in text
     assert text.count("target_sparsity (") == 1
 

@@ -104,7 +104,7 @@ def test_the_fastest_within_a_drop(home, trained, tmp_path, capsys, monkeypatch,
 
 def test_what_cannot_be_planned(home, trained, capsys, tmp_path):
     for more, said in (
-        (("--speedup", 2), "Say what to write"),
+        (("--speedup", 2), "Nothing to write: give --out"),
         (("--speedup", "1.2,1.4", "--out", tmp_path / "p.json"), "one speed at a time"),
         (("--speedup", 2, "--method", "hisp", "--out", tmp_path / "p.json"), "does not know"),
         (("--max_drop", 0.1, "--method_config", "use_labels=false", "--out", tmp_path / "p.json"), "by the labels"),

@@ -140,7 +140,7 @@ def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(AttentrimError, match="no directory"):
         Recorded.read(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text(json.dumps({}))
-    with pytest.raises(AttentrimError, match="is no run"):
+    with pytest.raises(AttentrimError, match="is not a run directory"):
         Recorded.read(tmp_path)
 
 

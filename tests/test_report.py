@@ -423,7 +423,7 @@ def test_a_comparison_that_was_stopped_has_a_page(tmp_path):
         (directory / name / "seed-0" / "config.yaml").unlink()
     (directory / "l0" / "seed-0" / "history.jsonl").unlink()
     page = comparison(tmp_path, directory)
-    assert "the comparison has not ended" in page
+    assert "the comparison has not finished" in page
     assert "5 runs compared" in page
     assert "There is no config.yaml: its settings are not known. (4 of 5 runs)" in page
     assert "no head map over training. (l0, seed-0)" in page

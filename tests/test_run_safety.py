@@ -257,7 +257,7 @@ def test_a_finished_run_keeps_its_model_and_not_its_checkpoints(home, tmp_path, 
     whole = run_json(capsys, *words(home, tmp_path / "kept", "--keep_checkpoints"))
     assert list((tmp_path / "kept").glob("checkpoint-*"))
     assert run(*words(home, tmp_path / "run")) == 0
-    assert "--keep_checkpoints keeps them" in capsys.readouterr().out
+    assert "--keep_checkpoints keeps the last one" in capsys.readouterr().out
     assert not list((tmp_path / "run").glob("checkpoint-*"))
     size = sum(path.stat().st_size for path in (tmp_path / "run").iterdir())
     assert size < 1.3 * (tmp_path / "run" / "model.safetensors").stat().st_size + 2**20

@@ -310,7 +310,7 @@ def test_what_cannot_go_is_said_at_once():
     ):
         with pytest.raises(MethodError, match=most):
             Similarity(remove=remove).attach(model)
-    with pytest.raises(MethodError, match="beside the others only 1 can be"):
+    with pytest.raises(MethodError, match="besides the others only 1 can be"):
         search(model, [zoo.inputs("llama")], remove="layers:1,attention:2")
     with pytest.raises(MethodError, match="all layers of a group share their weights"):
         Similarity(remove="layers:1").attach(zoo.build("albert"))

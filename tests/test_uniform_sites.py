@@ -388,7 +388,7 @@ def test_a_loop_that_starts_no_step_is_told():
     with pytest.raises(MethodError, match=r"session\.follow\(optimizer\)"):
         session.before_optimizer_step()
     model = tr.classifier()
-    with pytest.raises(MethodError, match="works to a schedule"):
+    with pytest.raises(MethodError, match="follows a schedule"):
         UniformSites(count=1).attach(model).follow(torch.optim.SGD(model.parameters(), lr=0.1))
 
 

@@ -98,7 +98,7 @@ def _parameters(config: type) -> str:
 
 
 def _described(name: str, kind: Any, entry: Field[Any]) -> str:
-    """'target_sparsity (float | None, default None): remove just this share. Must be in [0, 1).'"""
+    """'target_sparsity (float | None, default None): remove exactly this share. Must be in [0, 1).'"""
     rule: Rule | None = entry.metadata["rule"]
     text = str(entry.metadata["help"]).rstrip(".")
     must_be = f" Must be {rule.text}." if rule and rule.text.removeprefix("one of ") not in text else ""

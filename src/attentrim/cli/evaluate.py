@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
         output.say(f"{data.examples} predictions written to {args.predictions}")
     elif result["value"] is None:
         raise TaskError(
-            f"The {args.split} data has no labels, so there is no metric: --predictions FILE writes the answers."
+            f"The {args.split} data has no labels, so there is no metric: --predictions FILE writes the predictions."
         )
     if result["value"] is not None:
         title = f"{args.model} on {result['task']}, {result['examples']} examples"

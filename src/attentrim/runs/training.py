@@ -37,7 +37,7 @@ def training_arguments(defaults: Mapping[str, Any], values: Mapping[str, Any], o
     for name in values:
         if name not in known:
             raise AttentrimError(
-                f"{name!r} in the config is no flag and no field of TrainingArguments.{did_you_mean(name, known)}"
+                f"{name!r} in the config is neither a flag nor a TrainingArguments field.{did_you_mean(name, known)}"
             )
     words = [word for name, value in {**defaults, **values}.items() for word in _as_flags(name, value)]
     return _made(_parse(training_parser(), [*words, f"--output_dir={output_dir}"]))
