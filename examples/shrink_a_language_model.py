@@ -1,8 +1,8 @@
-"""Remove the attention blocks of a language model that matter least, by plain text, and see what it costs.
+"""Remove the attention blocks of a language model that matter least on a plain text, and measure what that costs.
 
     python examples/shrink_a_language_model.py --model HuggingFaceTB/SmolLM2-135M --text book.txt --blocks 4
 
-A part of the text serves to choose, another to measure. Nothing is trained: minutes on a CPU.
+One part of the text is used to choose, another to measure. Nothing is trained; it takes minutes on a CPU.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Make a sentence encoder faster with plain text alone, and search with it beside the model that it was made from.
+"""Make a sentence encoder faster with plain text only, and compare its search results with the original model's.
 
     python examples/shrink_an_embedding_model.py --model sentence-transformers/all-MiniLM-L6-v2 --texts texts.txt
 
-texts.txt has one text per line, some thousands, of the kind that the model is to embed. On two CPU cores it takes a
-quarter of an hour with MiniLM-L6 and the usual 1,000 steps.
+texts.txt has some thousands of texts, one per line, of the kind that the model will embed. With MiniLM-L6 and the
+default of 1,000 steps it takes a quarter of an hour on two CPU cores.
 """
 
 from __future__ import annotations

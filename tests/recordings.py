@@ -90,7 +90,7 @@ def bench_of(before=20.0, after=10.0):
     quartiles = {"speedup_quartiles": [1.9, 2.1], "milliseconds_quartiles": [1, 2]}
     return {
         "model": "small",
-        "against": "itself before it was trimmed",
+        "against": "the same model before trimming",
         "machine": {"cpu": "a chip", "gpus": [], "threads": 2, "torch": "2", "load": 0.1, "cores": 2},
         "repeats": 9,
         "padding": 0.125,

@@ -257,7 +257,7 @@ def test_a_card_that_cannot_be_written_costs_no_run(home, tmp_path, capsys):
 def test_bench_writes_into_a_card_only_what_compares(home, tmp_path, capsys):
     trimmed().save_pretrained(tmp_path / "small")
     before = (tmp_path / "small" / CARD).read_text()
-    assert "needs a directory, and --against" in fails(capsys, "bench", "--model", tmp_path / "small", "--card")
+    assert "--card needs --against" in fails(capsys, "bench", "--model", tmp_path / "small", "--card")
     assert (tmp_path / "small" / CARD).read_text() == before
 
 

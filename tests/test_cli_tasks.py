@@ -150,7 +150,7 @@ def test_glue_submissions(home, tmp_path, capsys):
         data = ("--task", task, "--data_dir", write_copy(task, tmp_path / task, rows=3))
         train(capsys, home, tmp_path / f"run-{task}", *data)
         test = ("evaluate", "--model", tmp_path / f"run-{task}", *data, "--split", "test", "--use_cpu")
-        assert "has no labels to measure by: --predictions" in fails(capsys, *test)
+        assert "has no labels, so there is no metric: --predictions" in fails(capsys, *test)
         found = run_json(capsys, *test, "--predictions", tmp_path / "out.tsv")
         assert (found["value"], found["examples"]) == (None, 3)
         lines = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
@@ -198,7 +198,7 @@ def test_a_model_with_other_classes_is_remarked_on(home, tmp_path, capsys):
     mnli = ("--task", "mnli", "--data_dir", write_copy("mnli", tmp_path / "mnli", rows=4))
     distil = ("--teacher", tmp_path / "run", "--distill_logits", 1)
     found = fails(capsys, "train", "--model", home / "tiny", *mnli, "--output_dir", tmp_path / "x", *distil, *FEW)
-    assert "tells 2 classes apart; there are 3" in found
+    assert "has 2 classes; the data has 3" in found
     (tmp_path / "mnli" / "dev_mismatched.tsv").unlink()
     assert set(train(capsys, home, tmp_path / "one", *mnli)["metrics"]) == {"accuracy"}
 
@@ -264,13 +264,13 @@ def test_a_task_that_is_a_type_takes_files(tmp_path):
 
 
 BAD = [
-    ((), "Say what the data is: --task NAME, --train_file FILE, or --dataset NAME"),
+    ((), "No data given: use --task NAME, --train_file FILE or --dataset NAME"),
     (("--data_dir", "."), "--data_dir holds the files of a published task: name it with --task"),
     (("--train_file", "none.csv"), "There is no file none.csv"),
     (("--task", "cola", "--train_file", "t.csv"), "--train_file is for data of your own"),
     (("--task", "mlm", "--task_type", "regression", "--train_file", "t.csv"), "leave one of them out"),
     (("--task", "cola", "--text_column", "x"), "--text_column is for data of your own"),
-    (("--task", "acceptability", "--data_dir", "."), "made on the spot"),
+    (("--task", "acceptability", "--data_dir", "."), "acceptability is generated"),
     (("--train_file", "t.csv", "--dataset", "x"), "either files of your own or --dataset"),
     (("--train_file", "t.csv", "--label_column", "review"), "30 different labels in 30 rows"),
     (("--train_file", "t.csv", "--task_type", "regression"), "t.csv, line 2: the label must be a number. Got 'good'"),
@@ -312,4 +312,4 @@ def test_bad_rows_are_left_out_only_when_told(home, tmp_path, capsys):
     assert "line 32: 2 cells are needed" in fails(capsys, "train", *own_data, *FEW)
     assert run("train", *own_data, *few, *HALF, "--skip_bad_rows") == 0
     evaluate = ("evaluate", "--model", tmp_path / "run", *data[2:6], "--skip_bad_rows", "--predictions", "x")
-    assert "leave --skip_bad_rows out" in fails(capsys, *evaluate)
+    assert "leave out --skip_bad_rows" in fails(capsys, *evaluate)

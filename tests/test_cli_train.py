@@ -369,7 +369,7 @@ def test_bad_yaml(home, tmp_path, capsys):
         ("a: [\n", "not valid YAML"),
         (
             "learning_rat: 1\n",
-            "'learning_rat' in the config is no flag and no field of TrainingArguments. Did you mean 'learning_rate'",
+            "'learning_rat' in the config is neither a flag nor a TrainingArguments field. Did you mean 'learning_",
         ),
         ("method_config: [a]\n", "method_config must be a mapping"),
         ("max_length: many\n", "max_length in the config must be a whole number. Got 'many'"),

@@ -46,7 +46,7 @@ def test_methods_at_the_same_speed_get_it_or_that_share_of_the_flops():
 
 @pytest.mark.parametrize(
     ("budget", "words"),
-    [(("0.5", 2.0), "not to both"), ((None, 1.0), "--speedup must be above 1. Got 1"), ((None, float("nan")), "nan")],
+    [(("0.5", 2.0), "not both"), ((None, 1.0), "--speedup must be above 1. Got 1"), ((None, float("nan")), "nan")],
 )
 def test_budgets_that_cannot_be(budget, words):
     with pytest.raises(AttentrimError, match=words):
@@ -105,10 +105,10 @@ def test_runs_find_the_directories_of_those_before_them(tmp_path):
 @pytest.mark.parametrize(
     ("entries", "baseline", "words"),
     [
-        ([Entry("a", {"model": "{b}"}), Entry("b", {})], None, "'a' needs 'b', which is no run before it"),
+        ([Entry("a", {"model": "{b}"}), Entry("b", {})], None, "'a' needs 'b', which is not an earlier run"),
         ([Entry("a", {}), Entry("a", {})], None, "two runs with the name 'a'"),
-        ([Entry("a/b", {})], None, "'a/b' is no name for a run"),
-        ([Entry("a", {})], "dense", "The baseline 'dense' is none of the runs: a"),
+        ([Entry("a/b", {})], None, "'a/b' is not a valid name for a run"),
+        ([Entry("a", {})], "dense", "The baseline 'dense' is not one of the runs: a"),
     ],
 )
 def test_experiments_that_make_no_sense(entries, baseline, words):
@@ -278,7 +278,7 @@ def test_one_failed_run_does_not_lose_the_others(home, tmp_path, capsys):
     assert "One of these cannot work." in (tmp_path / "out" / "table.md").read_text()
     changed = {**config, "runs": {**config["runs"], "dense": {"method": "none", "weight_decay": 0.5}}}
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(changed, sort_keys=False))
-    assert "was run with other settings" in fails(capsys, *command)
+    assert "was made with other settings" in fails(capsys, *command)
 
 
 def test_kept_runs_are_those_of_this_experiment(tmp_path):
@@ -314,9 +314,9 @@ def test_only_some_runs_with_what_they_start_from(home, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ((), "either --methods, or --config with runs or sweep"),
-        (("--methods", "hisp", "--seeds", "x"), "--seeds is how many seeds"),
-        (("--methods", "hisp", "--seeds", "1,1"), "--seeds is how many seeds"),
+        ((), "Nothing to compare: give --methods, or --config with runs or sweep"),
+        (("--methods", "hisp", "--seeds", "x"), "--seeds must be a number of seeds"),
+        (("--methods", "hisp", "--seeds", "1,1"), "--seeds must be a number of seeds"),
         (("--methods", "hisp", "--target_sparsity", 50), "must be a share in [0, 1), or 'own'. Got 50"),
         (("--methods", "hips"), "Unknown method 'hips'. Did you mean 'hisp'"),
         (("--methods", "hisp", "--learning_rat", 1), "Unknown flag '--learning_rat'"),

@@ -297,7 +297,7 @@ def test_check_notices_a_site_that_is_never_reached():
         control.check(**batch)
         layer = model.encoder.layer[1].attention
         layer.forward = lambda hidden_states, *args, **kwargs: (hidden_states, None)
-        with pytest.raises(ControlError, match=r"Site 1 .* ignored what it was told to leave out: heads"):
+        with pytest.raises(ControlError, match=r"Site 1 .* ignored what should be left out: heads"):
             control.check(**batch)
 
 
@@ -335,7 +335,7 @@ def test_wrong_requests_are_answered_clearly(ask, message):
 
 def test_one_control_at_a_time():
     model, _ = bert()
-    with Control(model), pytest.raises(ControlError, match="under control already"):
+    with Control(model), pytest.raises(ControlError, match="Another Control is attached"):
         Control(model)
     Control(model).detach()
 
@@ -373,7 +373,7 @@ def test_attaching_twice_is_refused_and_old_controls_leave_new_ones_alone(name, 
     model, batch = zoo.build(name), zoo.inputs(name)
     dense = zoo.output(name, model, batch)
     old = Control(model)
-    with pytest.raises(ControlError, match="under control already"):
+    with pytest.raises(ControlError, match="Another Control is attached"):
         old.attach()
     old.detach()
     with Control(model) as new:
@@ -381,7 +381,7 @@ def test_attaching_twice_is_refused_and_old_controls_leave_new_ones_alone(name, 
         asked = zoo.output(name, model, batch)
         old.detach()
         assert torch.equal(zoo.output(name, model, batch), asked)
-        with pytest.raises(ControlError, match="under control already"):
+        with pytest.raises(ControlError, match="Another Control is attached"):
             old.attach()
     assert torch.equal(zoo.output(name, model, batch), dense)
 

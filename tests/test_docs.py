@@ -145,10 +145,10 @@ def test_links_between_pages_lead_somewhere():
 
 
 def test_readme_shows_real_numbers():
-    """What README says the example prints, counted on the skeleton of BERT-base: any half of the heads."""
+    """What README says the example leaves, counted on the skeleton of BERT-base: any half of the heads."""
     with torch.device("meta"):
         model = tf.BertForSequenceClassification(tf.BertConfig())
     before, after = plan_cost(model, Plan.of(model, heads={site: range(6) for site in range(12)}))
-    heads = f"{before.units['heads']} -> {after.units['heads']} heads"
-    printed = f"{heads}, {before.parameters:,} -> {after.parameters:,} parameters"
-    assert f"`{printed}`" in (ROOT / "README.md").read_text()
+    heads = f"{after.units['heads']} of {before.units['heads']} heads"
+    left = f"{heads}, {after.parameters:,} of {before.parameters:,} parameters"
+    assert f"`{left}`" in (ROOT / "README.md").read_text()

@@ -100,5 +100,5 @@ def test_scored_pairs_are_ranked_by_the_cosine():
 
 
 def test_two_texts_are_too_few():
-    with pytest.raises(TaskError, match="of 2 texts say nothing"):
+    with pytest.raises(TaskError, match="of 2 texts are not meaningful"):
         KINDS["embedding"].score((), vectors(0, 2), vectors(0, 2), ())

@@ -252,7 +252,7 @@ def test_what_was_left_out_and_cut_is_said(capsys, tmp_path, files, model):
     assert "has no modules.json: a text's embedding is the mean over its tokens, normalised" in said
     assert "few.txt: 2 blank lines are left out" in said
     assert "1 of 4 validation examples are longer than 16 tokens: cut" in said
-    assert "only 4 texts to evaluate on: neighbours are the 3 nearest" in said
+    assert "only 4 texts to evaluate on, so neighbours are the 3 nearest" in said
 
 
 @pytest.mark.parametrize("length", [4, None])
@@ -274,7 +274,7 @@ def test_bad_input_is_one_clear_line(capsys, tmp_path, files, model):
     (tmp_path / "empty.txt").write_text("\n\n")
     assert "holds no examples" in fails(capsys, *evaluate, tmp_path / "empty.txt", "--teacher", model)
     (tmp_path / "two.txt").write_text("the dog\nthe cat\n")
-    assert "of 2 texts say nothing" in fails(capsys, *evaluate, tmp_path / "two.txt", "--teacher", model)
+    assert "of 2 texts are not meaningful" in fails(capsys, *evaluate, tmp_path / "two.txt", "--teacher", model)
     line = fails(capsys, *evaluate, files / "pairs.csv", "--text_pair_column", "b")
     assert "Scored pairs need --text_column, --text_pair_column and --label_column" in line
     decoder = ts.directory(tmp_path / "gpt2", model="gpt2", modules=False)

@@ -152,7 +152,7 @@ def test_what_cannot_be_is_refused_by_name(found):
         assert found.refusals[name].startswith(f"MethodError: {words.format(NAMES[found.engine])}")
     if found.engine == "fsdp2":
         assert found.as_it_is.startswith(
-            "TrainingError: FSDP is asked for, but accelerate does not use it on this cpu"
+            "TrainingError: FSDP was requested, but accelerate does not use it on this cpu"
         )
 
 

@@ -355,7 +355,7 @@ def test_weights_elsewhere_are_refused(tmp_path):
 
 def test_a_controlled_model_is_refused(tmp_path):
     model = zoo.build("bert")
-    with Control(model), pytest.raises(ExportError, match=r"under control.*attentrim\.trim"):
+    with Control(model), pytest.raises(ExportError, match=r"A Control is attached.*attentrim\.trim"):
         export_onnx(model, tmp_path)
 
 

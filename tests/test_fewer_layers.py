@@ -68,7 +68,7 @@ def test_each_stack_of_a_model_keeps_as_many(name, keep):
 def test_it_plans_without_data_or_training():
     plan = FewerLayers(keep="lowest", dense_share=0.5).search(classifier())
     assert list(plan.removed_of("layers")) == [2, 3]
-    assert plan.made_by["reason"].startswith("Kept are half of the layers: the lowest ones.")
+    assert plan.made_by["reason"].startswith("Kept half of the layers: the lowest ones.")
     assert "3 layers: spread evenly from the first to the last" in FewerLayers(keep="every-second", count=3).reason
 
 
@@ -223,7 +223,7 @@ def test_what_cannot_work_is_said_before_training():
     with pytest.raises(MethodError, match=r"all 10 are dense. Lower dense_share"):
         FewerLayers(dense_share=0.96).attach(model, steps=10)
     session = DENSE_FIRST.attach(model)
-    with pytest.raises(MethodError, match=r"FewerLayers works to a schedule: .* attach\(model, steps=...\)"):
+    with pytest.raises(MethodError, match=r"FewerLayers follows a schedule: .* attach\(model, steps=...\)"):
         session.follow(torch.optim.SGD(model.parameters(), lr=0.1))
     session.detach()
     albert = zoo.build("albert", layers=4)

@@ -129,7 +129,7 @@ def test_of_noisy_measurements_the_nearest_is_taken(monkeypatch):
     assert len(reaching.measured) == TRIES
     assert speed == pytest.approx(2.12)
     assert choice.cost == reaching.budgets[2]
-    assert reaching.speeds.remarks() == ["Asked for 2 times as fast, the nearest that could be chosen was 2.12."]
+    assert reaching.speeds.remarks() == ["Requested 2 times as fast; the closest possible was 2.12."]
 
 
 def test_what_a_table_knows_of_itself_is_heeded_at_once(monkeypatch):
@@ -147,7 +147,7 @@ def test_where_nothing_fits_any_more_the_nearest_so_far_is_it(monkeypatch):
     _, speed = reaching.reach(2.0)
     assert speed == pytest.approx(1.8)
     reaching.choose = lambda budget: None
-    with pytest.raises(MethodError, match="Nothing that can be left of this model is 3 times as fast"):
+    with pytest.raises(MethodError, match="No smaller version of this model is 3 times as fast"):
         reaching.speeds.reach(3.0, reaching.choose, lambda choice: choice)
 
 
@@ -157,4 +157,4 @@ def test_a_table_of_elsewhere_is_believed(monkeypatch):
     monkeypatch.setattr("attentrim.methods.fisher.speeds.speedup_of", None)
     choice = SimpleNamespace(cost=1.0)
     assert speeds.reach(2.0, lambda budget: choice, lambda _: None) is choice
-    assert "was not measured here" in speeds.remarks()[0]
+    assert "was not measured: run attentrim bench there" in speeds.remarks()[0]

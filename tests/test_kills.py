@@ -119,7 +119,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_end(home, tmp_path, undisturbe
         assert killed.in_process(run_until_killed, made, moment, number) == killed.KILLED, (moment, number)
         last, said = last_complete(directory), []
         run(made, say=said.append)
-        assert any(remark.startswith(f"going on from {last};") for remark in said) == (last is not None)
+        assert any(remark.startswith(f"resuming from {last};") for remark in said) == (last is not None)
         assert outcome(directory) == expected, f"killed in {moment} {number}"
         left = [path.name for path in directory.iterdir() if path.name.startswith((".", "checkpoint-"))]
         assert not left

@@ -91,7 +91,7 @@ def test_the_registry_refuses_duplicates_and_bad_names():
     table.register("one-two", 1)
     with pytest.raises(AttentrimError, match="already"):
         table.register("one-two", 2)
-    with pytest.raises(AttentrimError, match="no name"):
+    with pytest.raises(AttentrimError, match="is not a valid name"):
         table.register("One Two", 2)
     with pytest.raises(AttentrimError, match=r"Unknown thing 'one-tow'\. Did you mean 'one-two'"):
         table["one-tow"]
@@ -117,7 +117,7 @@ def test_every_parameter_is_in_the_docstring(config):
 
 def test_help_shows_what_a_method_inherits_and_what_it_changes():
     text = pydoc.plain(pydoc.render_doc(attentrim.HISP))
-    assert "target_sparsity (float, default 0.5): remove just this share" in text
+    assert "target_sparsity (float, default 0.5): remove exactly this share" in text
     assert "rounds (int, default 1)" in text
     assert text.count("target_sparsity (") == 1
 

@@ -94,17 +94,17 @@ def test_the_fastest_within_a_drop(home, trained, tmp_path, capsys, monkeypatch,
     more = ("--max_drop", 0.1, "--speedup", "1.2,1.4,1.6", "--output_dir", small)
     result = run_json(capsys, *words(home, trained, *more))
     if kept is None:
-        assert "Nothing was removed: no speed that was tried stayed within 0.1" in result["remarks"][0]
+        assert "Nothing was removed: none of the speeds tried stayed within 0.1" in result["remarks"][0]
         assert "1.2 x 0.5000" in result["remarks"][0]
         assert not Plan.load(small / "plan.json")
     else:
-        assert "Kept is the fastest model within 0.1" in result["remarks"][0]
+        assert "Kept the fastest model within 0.1" in result["remarks"][0]
         assert ratio(trained, small) == pytest.approx(kept, rel=0.03)
 
 
 def test_what_cannot_be_planned(home, trained, capsys, tmp_path):
     for more, said in (
-        (("--speedup", 2), "Say what to write"),
+        (("--speedup", 2), "Nothing to write: give --out"),
         (("--speedup", "1.2,1.4", "--out", tmp_path / "p.json"), "one speed at a time"),
         (("--speedup", 2, "--method", "hisp", "--out", tmp_path / "p.json"), "does not know"),
         (("--max_drop", 0.1, "--method_config", "use_labels=false", "--out", tmp_path / "p.json"), "by the labels"),

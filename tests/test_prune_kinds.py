@@ -120,7 +120,7 @@ def test_a_run_over_both_kinds_goes_on_where_it_was(method, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"prune": "neurons", "share_of": "heads"}, "A share of the heads says nothing of neurons"),
+        ({"prune": "neurons", "share_of": "heads"}, "With prune=neurons, set share_of"),
         ({"prune": ""}, "prune names kinds of structure, each once"),
         ({"prune": "heads,heads"}, "each once"),
         ({"share_of": "layers"}, "must be one of heads, parameters, flops"),

@@ -119,7 +119,7 @@ def test_a_history_of_another_model_is_left_out(tmp_path):
     read = Recorded.read(run)
     assert read.gates == []
     assert read.events() == {}
-    assert "history.jsonl is of another model than plan.json" in read.missing[0]
+    assert "history.jsonl is from another model than plan.json" in read.missing[0]
     assert read.curve("loss")[0] == [1, 2, 3]
     assert set(read.attention_changed()) == {0, 1}
 
@@ -140,7 +140,7 @@ def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(AttentrimError, match="no directory"):
         Recorded.read(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text(json.dumps({}))
-    with pytest.raises(AttentrimError, match="is no run"):
+    with pytest.raises(AttentrimError, match="is not a run directory"):
         Recorded.read(tmp_path)
 
 

@@ -106,7 +106,7 @@ def test_wrong_use(home, tmp_path):
     bare = trainer_for(home, tmp_path / "other", None, processing_class=None)
     with pytest.raises(MethodError, match="give the Trainer a processing_class"):
         RunRecorder(bare, tmp_path / "other", sentences=["a"])
-    with pytest.raises(MethodError, match="put the one into brackets"):
+    with pytest.raises(MethodError, match="put a single one in brackets"):
         RunRecorder(trainer, tmp_path / "other", sentences="a sentence")
     for data in (None, {"dev": trainer.eval_dataset}):
         trainer.eval_dataset = data

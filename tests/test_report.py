@@ -423,7 +423,7 @@ def test_a_comparison_that_was_stopped_has_a_page(tmp_path):
         (directory / name / "seed-0" / "config.yaml").unlink()
     (directory / "l0" / "seed-0" / "history.jsonl").unlink()
     page = comparison(tmp_path, directory)
-    assert "the comparison has not ended" in page
+    assert "the comparison has not finished" in page
     assert "5 runs compared" in page
     assert "There is no config.yaml: its settings are not known. (4 of 5 runs)" in page
     assert "no head map over training. (l0, seed-0)" in page
@@ -474,7 +474,7 @@ def test_what_was_removed_before_the_run_is_not_the_runs_work(tmp_path):
     run = write_run(tmp_path / "run", plan=plan, history=history, sentences=[], metrics={"method": "none"})
     page = comparison(tmp_path, run)
     gone = "1 of 9 attention heads, the attention pattern of 1 of 3 sites (uniform now)"
-    assert f"{gone}: gone from tiny, all of it before this run." in page
+    assert f"Removed from tiny (before this run): {gone}." in page
     assert "uniform (before this run)" in page
     assert "none (before this run: 1)" in page
 
@@ -542,8 +542,8 @@ def test_an_accuracy_has_an_interval_and_other_metrics_the_number_of_examples(tm
     page = comparison(tmp_path, write_run(tmp_path / "run", metrics=metrics))
     assert "40 examples" in page
     assert ("40 examples, 95% interval 0.5981 to 0.8581" in page) == known
-    assert ("It does not cover the seed" in page) == known
-    assert ("No interval is given" in page) != known
+    assert ("but neither the seed" in page) == known
+    assert ("There is no interval" in page) != known
 
 
 @needs_browser
@@ -572,7 +572,7 @@ def test_where_the_time_went_and_several_speeds(tmp_path):
         page = watched.page
         assert watched.text("#lead").startswith("accuracy .760 → .750, 2.00 × at 8 × 128 on a chip. ")
         assert page.locator("header code").count() == 0, "the dense model is known"
-        assert "asked: 1.9 x; 8 x 128 tokens on cpu" in watched.text(".tiles")
+        assert "requested: 1.9 x; 8 x 128 tokens on cpu" in watched.text(".tiles")
         titles = page.locator("#cost figure h3").all_inner_texts()
         assert titles == ["accuracy against measured speed", "Where the time went"]
         rows = [row.split("\t") for row in page.locator("#cost tbody tr").all_inner_texts()]

@@ -257,7 +257,7 @@ def test_a_finished_run_keeps_its_model_and_not_its_checkpoints(home, tmp_path, 
     whole = run_json(capsys, *words(home, tmp_path / "kept", "--keep_checkpoints"))
     assert list((tmp_path / "kept").glob("checkpoint-*"))
     assert run(*words(home, tmp_path / "run")) == 0
-    assert "--keep_checkpoints keeps them" in capsys.readouterr().out
+    assert "--keep_checkpoints keeps the last one" in capsys.readouterr().out
     assert not list((tmp_path / "run").glob("checkpoint-*"))
     size = sum(path.stat().st_size for path in (tmp_path / "run").iterdir())
     assert size < 1.3 * (tmp_path / "run" / "model.safetensors").stat().st_size + 2**20
@@ -310,7 +310,7 @@ def test_a_run_that_is_told_to_stop_saves_and_says_how_to_go_on(home, tmp_path, 
     history = directory / "history.jsonl"
     printed, code = stop([sys.executable, "-m", "attentrim", *command], history, number)
     assert code == 128 + number, printed
-    assert "to go on: attentrim train" in printed
+    assert "to resume: attentrim train" in printed
     assert last_complete(directory) is not None
     assert not (directory / "metrics.json").exists()
     assert json.loads(history.read_text().splitlines()[-1])["step"] < 300
@@ -332,7 +332,7 @@ def test_several_processes_stop_after_the_same_step(home, tmp_path):
     assert (
         printed.count(f"stopped after step {checkpoint.name.removeprefix('checkpoint-')} of 36, which is saved") == 1
     )
-    assert printed.count("to go on: torchrun --nproc_per_node 2 -m attentrim train") == 1
+    assert printed.count("to resume: torchrun --nproc_per_node 2 -m attentrim train") == 1
     assert len(list(checkpoint.glob("rng_state_*.pth"))) == 2
 
 
@@ -341,7 +341,7 @@ def test_several_processes_that_were_stopped_go_on(home, tmp_path):
     command, _, checkpoint = stop_two_processes(home, tmp_path / "run")
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert again.returncode == 0, again.stderr
-    assert f"going on from {checkpoint}" in again.stdout
+    assert f"resuming from {checkpoint}" in again.stdout
     logged = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
     assert [line["step"] for line in logged if "loss" in line] == list(range(1, 37))
 

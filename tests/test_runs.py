@@ -60,11 +60,11 @@ def test_remarks_go_to_whoever_listens(home, tmp_path):
     remarks = []
     own = {"task": None, "data_dir": None, "train_file": str(tmp_path / "t.csv"), "text_column": "review"}
     finished = run(settings_for(home, tmp_path / "run", method="none", **own), say=remarks.append)
-    assert remarks.pop().endswith("--keep_checkpoints keeps them")
+    assert remarks.pop().endswith("--keep_checkpoints keeps the last one")
     assert remarks == [
         "reading text from 'review', label from 'label'",
-        "there is no validation data: 10% of the training rows, chosen at random with a fixed seed, serve for it and "
-        "are not trained on",
+        "there is no validation data: 10% of the training rows, chosen at random with a fixed seed, are held out for "
+        "it",
     ]
     assert finished.result["examples"] == 4
 

@@ -165,10 +165,10 @@ def test_a_model_without_modules_gets_the_mean_normalised(tmp_path):
         ({"pooling": {"pooling_mode": "median"}}, "Unknown way of pooling 'median'"),
         ({"pooling": {"include_prompt": False}, "prompt": "q: "}, "leaves out the default prompt"),
         ({"dense": {"activation_function": "os.system"}}, "none of torch.nn"),
-        ({"dense": {"out_features": 5}}, "are not those that its config.json speaks of"),
+        ({"dense": {"out_features": 5}}, "do not match its config.json"),
         ({"dense": {"use_residual": True}}, "use_residual"),
         ({"dense": {"module_input_name": "token_embeddings"}}, "works on token_embeddings"),
-        ({"paths": {"Transformer": "0_Transformer"}}, "Save it anew"),
+        ({"paths": {"Transformer": "0_Transformer"}}, "Save it again"),
         ({"paths": {"Pooling": "../other"}}, "must be a list of modules"),
         ({"lengths": {"transformer_task": "fill-mask"}}, "used for fill-mask"),
         ({"settings": {"model_type": "SparseEncoder"}}, "is a SparseEncoder of sentence-transformers"),
@@ -303,7 +303,7 @@ def test_the_distances_between_embeddings_are_as_by_hand():
 def test_embeddings_of_another_width_are_compared_by_similarities_alone():
     mine, theirs = torch.randn(4, 3), torch.randn(4, 5)
     assert float(between_embeddings(mine, theirs, 0.0, 1.0)) > 0
-    with pytest.raises(MethodError, match="in 3 numbers, its teacher in 5"):
+    with pytest.raises(MethodError, match="have 3 numbers, the teacher's 5"):
         between_embeddings(mine, theirs, 1.0, 1.0)
     with pytest.raises(MethodError, match="that embed sentences"):
         attentrim.distillation_loss({}, {}, {}, logits=0, embedding=1)

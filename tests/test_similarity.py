@@ -288,10 +288,10 @@ def test_a_new_task_head_is_trained_before_anything_goes(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"remove": "attention"}, "remove names each sort of block once, with a number of 1 or more"),
+        ({"remove": "attention"}, "remove lists each type of block once, with a number of 1 or more"),
         ({"remove": "attention:0"}, "number of 1 or more"),
-        ({"remove": "attention:1,attention:2"}, "each sort of block once"),
-        ({"remove": "atention:2"}, "Unknown sort of block 'atention'. Did you mean 'attention'"),
+        ({"remove": "attention:1,attention:2"}, "each type of block once"),
+        ({"remove": "atention:2"}, "Unknown type of block 'atention'. Did you mean 'attention'"),
         ({"remove": " "}, "such as attention:4"),
         ({"order": "first"}, "one of similarity, last, greedy"),
         ({"calibration_samples": 0}, "1 or more"),
@@ -310,7 +310,7 @@ def test_what_cannot_go_is_said_at_once():
     ):
         with pytest.raises(MethodError, match=most):
             Similarity(remove=remove).attach(model)
-    with pytest.raises(MethodError, match="beside the others only 1 can be"):
+    with pytest.raises(MethodError, match="besides the others only 1 can be"):
         search(model, [zoo.inputs("llama")], remove="layers:1,attention:2")
     with pytest.raises(MethodError, match="all layers of a group share their weights"):
         Similarity(remove="layers:1").attach(zoo.build("albert"))

@@ -114,8 +114,8 @@ def one_line(path, model=None, elsewhere=False):
         ("", "it is not valid JSON"),
         ("[" * 100_000, "it is not valid JSON"),
         ('{"groups": ' + "9" * 5000 + "}", "it is not valid JSON"),
-        ("[1]", "is no latency table."),
-        ('{"heads": {}}', "is no latency table."),
+        ("[1]", "is not a latency table."),
+        ('{"heads": {}}', "is not a latency table."),
         ('{"groups": [], "version": 99}', "of version 99; this attentrim reads 1"),
         ('{"groups": []}', "of version None"),
         ('{"groups": [], "version": 1}', "is damaged"),
@@ -185,7 +185,7 @@ def test_tables_of_other_models_and_machines_are_refused(tmp_path, monkeypatch):
     read_table(str(path), tr.classifier(num_labels=5), elsewhere=False)  # the task head does not count
     for other in (tr.classifier(intermediate_size=40), tr.classifier(num_hidden_layers=3)):
         for elsewhere in (False, True):
-            assert "is of another model (bert, of other shapes" in one_line(path, other, elsewhere)
+            assert "is for another model (bert, other shapes" in one_line(path, other, elsewhere)
     made_up(model, machine={**here, "torch": "1.0"}).save(path)
     found = one_line(path, model)
     assert f"torch '1.0' there, {here['torch']!r} here" in found
@@ -194,7 +194,7 @@ def test_tables_of_other_models_and_machines_are_refused(tmp_path, monkeypatch):
     table = replace(made_up(model), target=replace(TARGET, device="cuda"))
     table.save(path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "is of a GPU, and there is none here" in one_line(path, model)
+    assert "is for a GPU, and there is none here" in one_line(path, model)
     assert read_table(str(path), model, elsewhere=True) == table
 
 

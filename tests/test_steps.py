@@ -362,5 +362,5 @@ def test_plans_say_why():
         "settings": {"target_sparsity": 0.5, "dense_share": None, "prune": "heads", "share_of": None},
         "seed": 3,
         "step": 0,
-        "reason": "Removed are 50% of all heads: those that were chosen at random.",
+        "reason": "Removed 50% of all heads: those that were chosen at random.",
     }

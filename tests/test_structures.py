@@ -310,7 +310,7 @@ def test_a_plan_that_was_edited_is_refused(kind, tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     config["quantization_config"]["plan"]["removed"][kind] = edited
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises((PlanError, RuntimeError), match=r"is not the one that these weights were made by|mismatch"):
+    with pytest.raises((PlanError, RuntimeError), match=r"does not match these weights|mismatch"):
         tf.AutoModel.from_pretrained(tmp_path)
 
 
@@ -320,7 +320,7 @@ def test_weights_without_a_stamp_are_refused(tmp_path):
     file = tmp_path / "model.safetensors"
     weights = {name: tensor for name, tensor in load_file(file).items() if not name.endswith(STAMP)}
     save_file(weights, file, {"format": "pt"})
-    with pytest.raises(PlanError, match="is not the one that these weights were made by"):
+    with pytest.raises(PlanError, match="does not match these weights"):
         tf.AutoModel.from_pretrained(tmp_path)
 
 

@@ -398,7 +398,7 @@ def test_a_session_leaves_nothing_behind_and_copies_are_free_of_it(tmp_path):
     twin = copy.deepcopy(model)
     model.save_pretrained(tmp_path)
     assert set(model.state_dict()) == names
-    with pytest.raises(ControlError, match="under control already"):
+    with pytest.raises(ControlError, match="Another Control is attached"):
         AutoAttention().attach(model)
     session.detach()
     assert_apart(answers(model), masked)

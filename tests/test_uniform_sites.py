@@ -124,7 +124,7 @@ def test_sites_are_chosen_by_order_count_and_metric():
     SitePruning(max_drop=0.16).choose(ranked, metric)
     assert tried == [[], [3], [3, 2], [3, 2, 1]]
     assert SitePruning(count=2, greedy=True).choose(ranked, lambda uniform: 0.5) == [3, 2], "the upper one of equals"
-    with pytest.raises(MethodError, match="5 sites are to be made uniform; this model has 4 sites"):
+    with pytest.raises(MethodError, match="5 sites should be made uniform; this model has 4 sites"):
         SitePruning(count=5).choose(ranked)
 
 
@@ -379,7 +379,7 @@ def test_what_cannot_work_is_said_before_training(settings, words):
 
 
 def test_too_many_sites(tmp_path):
-    with pytest.raises(MethodError, match="3 sites are to be made uniform; this model has 2 sites"):
+    with pytest.raises(MethodError, match="3 sites should be made uniform; this model has 2 sites"):
         trainer_with(tmp_path, UniformSites(count=3)).train()
 
 
@@ -388,7 +388,7 @@ def test_a_loop_that_starts_no_step_is_told():
     with pytest.raises(MethodError, match=r"session\.follow\(optimizer\)"):
         session.before_optimizer_step()
     model = tr.classifier()
-    with pytest.raises(MethodError, match="works to a schedule"):
+    with pytest.raises(MethodError, match="follows a schedule"):
         UniformSites(count=1).attach(model).follow(torch.optim.SGD(model.parameters(), lr=0.1))
 
 
@@ -400,6 +400,6 @@ def test_a_model_without_attention_is_refused():
 
 
 def test_the_reason_says_how_many_and_which():
-    assert UniformSites().reason == "Made uniform are half of the sites: those nearest to the output."
+    assert UniformSites().reason == "Made half of the sites uniform: those nearest to the output."
     assert "4 sites: those that cost the metric least" in UniformSites(count=4, order="greedy").reason
     assert "at most 0.01 of the metric" in UniformSites(max_drop=0.01).reason

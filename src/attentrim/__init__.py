@@ -1,4 +1,4 @@
-"""attentrim takes needless attention out of transformers: smaller, faster checkpoints that give the same answers."""
+"""attentrim makes transformers smaller and faster: it removes attention heads, feed-forward neurons and layers."""
 
 from __future__ import annotations
 

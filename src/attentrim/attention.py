@@ -1,6 +1,6 @@
 """What one controlled site computes. `routing` installs this; nothing here knows how.
 
-Everything is applied between the projections of a site, where queries, keys, values and the mask are at hand: score
+Everything is applied between the projections of a site, where queries, keys, values and the mask are available: score
 masks (hard or soft) before the softmax, weight masks after it, uniform attention.
 """
 
@@ -238,7 +238,7 @@ def _stock(module: nn.Module, backend: str) -> Any:
 
 
 def of_heads(bias: Tensor, heads: list[int]) -> Tensor:
-    """Some heads of [batch, heads, ...], by slices: a list of indices would go to the GPU anew each time, and wait."""
+    """Some heads of [batch, heads, ...], by slices: a list of indices would be copied to the GPU each time."""
     starts = [head for head in heads if head - 1 not in heads]
     ends = [head + 1 for head in heads if head + 1 not in heads]
     parts = [bias[:, start:end] for start, end in zip(starts, ends, strict=True)]

@@ -11,7 +11,7 @@ from .structures import STRUCTURES
 
 @dataclass(frozen=True)
 class Cell:
-    """What is left in one layer of one sort of units."""
+    """What is left of one type of unit in one layer."""
 
     text: str
     """'8 of 12', 'uniform', 'removed'"""
@@ -44,7 +44,7 @@ REMOVED = Cell("removed", 0.0)
 
 
 def breakdown(plan: Plan) -> Breakdown:
-    """One row per layer of the full model, one column for each sort of place that a layer holds."""
+    """One row per layer of the full model, one column for each type of block in a layer."""
     held = {places: found for places, found in plan.shapes.items() if found and found[0].column}
     cells: dict[str, dict[str, Cell]] = {}
     for places, found in held.items():
@@ -62,8 +62,8 @@ def breakdown(plan: Plan) -> Breakdown:
 def change(name: str, before: float, after: float, plan: Plan | None = None) -> str:
     """How a count changed, for a table of sizes: '-41.3%'.
 
-    Heads of uniform sites are gone and not removed (002, eq. 14). A percentage would count them as removed, so where
-    the plan knows of such units, their number is said apart.
+    Heads of uniform sites are gone but not removed (AutoAttention, eq. 14). A percentage would count them as removed,
+    so if the plan has such units, their number is given separately.
     """
     known = plan is not None and name in STRUCTURES and STRUCTURES[name].places in plan.shapes
     left = STRUCTURES[name].left(plan) if known else None

@@ -81,7 +81,7 @@ def hold_out(data: Any, share: float, seed: int, classes: int = 0) -> tuple[Any,
         classes: How many classes there are, where examples have one each: a rare one must not go missing unnoticed.
     """
     if not hasattr(data, "__len__"):
-        raise MethodError("A part of the training data is to be held out: give a dataset that has a length.")
+        raise MethodError("Holding out training data needs a dataset with a length.")
     rows = len(data)
     held = max(1, round(share * rows))
     if held >= rows:
@@ -116,12 +116,12 @@ def _check_classes(train: Any, holdout: Any, classes: int) -> None:
     if held and lost:
         raise MethodError(
             f"Holding out {len(holdout)} training examples leaves none of class {lost[0]} to train on: lower "
-            "holdout_share, or take another seed."
+            "holdout_share, or use another seed."
         )
     if held and unseen:
         warnings.warn(
-            f"None of the {len(holdout)} training examples held out is of class {unseen[0]}: what is judged on them "
-            "does not see it.",
+            f"None of the {len(holdout)} held-out training examples is of class {unseen[0]}, so what is judged on "
+            "them ignores that class.",
             stacklevel=2,
         )
 

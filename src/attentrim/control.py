@@ -1,4 +1,4 @@
-"""The one seam through which a live model is told what to leave out.
+"""Switch parts of a live model off.
 
     with Control(model) as control:
         control.set("heads", 0, gates)      # one number per head (per key/value group where keys are shared)
@@ -29,7 +29,10 @@ from .structures.live import Hook, LiveGate, remove_hooks, spread
 
 
 class Control:
-    """Gates, masks and uniform sites on a live model. Attaches on creation, detaches at the end of a `with` block."""
+    """Gates, masks and uniform sites on a live model.
+
+    It attaches when it is created, and detaches at the end of a `with` block.
+    """
 
     def __init__(self, model: Any) -> None:
         self.outer = model
@@ -48,13 +51,13 @@ class Control:
         self.detach()
 
     def attach(self) -> None:
-        """Take hold of the model. Leaves nothing out yet."""
+        """Attach to the model. Nothing is switched off yet."""
         if any(routing.state_of(site) for site in self.sites):
-            raise ControlError("This model is under control already: detach the other Control first.")
+            raise ControlError("Another Control is attached to this model: detach it first.")
         self._states = {site.index: routing.attach(site, self.model.config) for site in self.sites}
 
     def detach(self) -> None:
-        """Leave the model as it was found."""
+        """Detach from the model and leave it as it was before."""
         for index, state in self._states.items():
             if routing.state_of(self.sites[index]) is state:
                 routing.detach(self.sites[index])
@@ -68,9 +71,9 @@ class Control:
         return bool(self._states)
 
     def before_forward(self, action: Callable[[bool], None]) -> None:
-        """Call `action(training)` before each forward of the model, until detached: the moment to set fresh gates.
+        """Call `action(training)` before each forward of the model, until detached. The place to set new gates.
 
-        A wrapper is watched too: PEFT's calls the forward of the model inside without its hooks.
+        Wrappers are covered too: PEFT's calls the forward of the inner model without its hooks.
         """
         for model in {id(model): model for model in (self.outer, self.model)}.values():
             self.on_call(model, lambda module, args, kwargs: action(module.training))
@@ -82,24 +85,24 @@ class Control:
     # What to leave out, by kind of structure
 
     def set(self, kind: str, place: int, value: Any = True) -> None:
-        """Leave something out of one place.
+        """Set gates in one site, block or layer.
 
-        Where units are numbered within places (heads, neurons), `value` holds their gates: [units] or [batch, units]
-        numbers that multiply their outputs, with gradients flowing into them. Where the place is the unit (uniform
-        sites, layers) it says how much of it is removed: True for all of it, or a tensor that is 1, [] or [batch].
+        For heads and neurons, `value` holds their gates: [units] or [batch, units] numbers that multiply the outputs,
+        and receive gradients. For uniform sites and layers, it says how much is removed: True for all of it, or a
+        tensor that is 1, of shape [] or [batch].
         """
         self._gate(kind, place).set(value)
 
     def unset(self, kind: str, place: int) -> None:
-        """Leave nothing of this kind out of one place any more."""
+        """Undo `set` for one site, block or layer."""
         gate = self._gates.get((kind, place))
         if gate is not None:
             gate.clear()
 
     def set_all(self, kind: str, gates: Tensor) -> None:
-        """The gates of all places of a kind in one vector [units] or [batch, units], one place after the other.
+        """Set the gates of all sites or blocks with one vector [units] or [batch, units], one after the other.
 
-        What all places need (the dtype that the model computes in, one value per feature) is made at once.
+        What all of them need (the dtype that the model computes in, one value per feature) is computed once.
         """
         held = self._gateable(kind)
         sizes = {gate.size for gate in held}
@@ -113,7 +116,7 @@ class Control:
             gate.put(part)
 
     def apply(self, plan: Plan) -> None:
-        """Leave out just what a plan removes."""
+        """Switch off exactly what a plan removes."""
         plan = plan.fitted(self.model)
         self.clear()
         for kind in kinds():
@@ -123,7 +126,7 @@ class Control:
                 self._gate(kind.name, index).close(closed)
 
     def clear(self) -> None:
-        """Leave nothing out; stay attached."""
+        """Switch everything on again, and stay attached."""
         for gate in self._gates.values():
             gate.clear()
         for state in self._states.values():
@@ -132,25 +135,25 @@ class Control:
     # Attention
 
     def set_score_mask(self, site: int, keep: Mask | None) -> None:
-        """True keeps a (query, key) pair, False drops it before the softmax: [batch, (heads or 1,) query, key].
+        """Drop (query, key) pairs before the softmax. Shape [batch, (heads or 1,) query, key]; False drops a pair.
 
-        A row that loses all its keys turns uniform over the keys it could see. A function is called at every call of
-        the site, with the pairs that the site's own mask allows, bool [batch, heads, query, key]; one that draws from
-        torch's own random numbers draws the same again when gradient checkpointing runs the forward a second time.
+        A row that loses all its keys becomes uniform over the keys it could see. A function is called whenever the
+        site runs, with the pairs that the site's own mask allows, bool [batch, heads, query, key]. If it uses torch's
+        random numbers, it gives the same mask again when gradient checkpointing repeats the forward.
         """
         self._set_mask(site, "score_mask", keep)
 
     def set_soft_mask(self, site: int, share: Mask | None) -> None:
-        """As a score mask, in numbers from 0 to 1 into which gradients flow; those of dropped pairs too."""
+        """A score mask with numbers from 0 to 1 that receive gradients, also for dropped pairs."""
         self._set_mask(site, "soft_mask", share)
 
     def set_weight_mask(self, site: int, factor: Mask | None) -> None:
-        """Multiplies the attention weights after the softmax: [batch, (heads or 1,) query, key], or a function."""
+        """Multiply the attention weights after the softmax: [batch, (heads or 1,) query, key], or a function."""
         self._set_mask(site, "weight_mask", factor)
 
     @contextmanager
     def recording(self) -> Iterator[dict[int, list[Tensor]]]:
-        """Collect the attention weights of every call of every site, [batch, heads, query, key], while this lasts."""
+        """Collect the attention weights of every call of every site, [batch, heads, query, key], inside the block."""
         led_here = [site for site in self.sites if site.heads and not self._routed(site)]
         states = {site.index: self._state(site.index) for site in self.sites if site.heads}
         maps: dict[int, list[Tensor]] = {index: [] for index in states}
@@ -168,7 +171,7 @@ class Control:
     # Making sure
 
     def check(self, **inputs: Any) -> None:
-        """Run the model once and raise unless all that is to be left out was."""
+        """Run the model once, and raise an error unless everything that was set took effect."""
         gates = {where: gate for where, gate in self._gates.items() if gate.active}
         states = {index: state for index, state in self._states.items() if state.active}
         for gate in gates.values():
@@ -245,7 +248,7 @@ class Control:
 
 def _ignored(noun: str, place: Any, missed: Sequence[str]) -> ControlError:
     return ControlError(
-        f"{noun.capitalize()} {place.index} ({place.name}) ignored what it was told to leave out: {', '.join(missed)}."
+        f"{noun.capitalize()} {place.index} ({place.name}) ignored what should be left out: {', '.join(missed)}."
     )
 
 

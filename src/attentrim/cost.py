@@ -63,7 +63,7 @@ def cost(model: Any, batch: int = 1, length: int = 128) -> Cost:
 
 
 def plan_cost(model: Any, plan: Plan, batch: int = 1, length: int = 128) -> tuple[Cost, Cost]:
-    """The costs of `model` before and after `plan`, counted without touching its weights."""
+    """The costs of `model` before and after `plan`, without using its weights."""
     inner = shape_of(unwrap(model))
     trimmed = skeleton(inner)
     operate(trimmed, plan.fitted(inner))

@@ -35,7 +35,7 @@ def skeleton(model: nn.Module) -> Any:
 
 
 def prepare_to_shard(model: Any) -> None:
-    """An engine is about to take hold of a model: remember what it is without one."""
+    """Call before an engine shards a model: remembers its unsharded shape."""
     inner = unwrap(model)
     if shape_of(inner) is inner:
         keep_shape(inner, skeleton(inner))

@@ -57,7 +57,7 @@ def engine_of(trainer: Any) -> str | None:
     for engine, field in ((FSDP, "fsdp"), (DEEPSPEED, "deepspeed")):
         if getattr(trainer.args, field) or os.environ.get(f"ACCELERATE_USE_{field.upper()}", "").lower() == "true":
             raise TrainingError(
-                f"{engine} is asked for, but accelerate does not use it on this {trainer.args.device.type}: training "
+                f"{engine} was requested, but accelerate does not use it on this {trainer.args.device.type}: training "
                 f"would be plain data parallelism. Leave {field} out, or train on GPUs."
             )
     if getattr(trainer.model, "is_distributed_loading_by_transformers", False):
@@ -69,7 +69,7 @@ def engine_of(trainer: Any) -> str | None:
 
 def _check_fsdp(plugin: Any) -> None:
     if plugin.fsdp_version != 2:
-        raise TrainingError("FSDP1 is not supported: use FSDP2, version 2 in fsdp_config.")
+        raise TrainingError("FSDP1 is not supported: use FSDP2 (version 2 in fsdp_config).")
     if plugin.activation_checkpointing:
         raise TrainingError(
             "activation_checkpointing in fsdp_config renames the model's layers: use gradient_checkpointing instead."
@@ -82,7 +82,7 @@ def _check_fsdp(plugin: Any) -> None:
 
 
 def _check_shared(model: Any) -> None:
-    """Raise for models that accelerate cannot shard: it shards embeddings apart, whoever else has their weights."""
+    """Raise for models that accelerate cannot shard: it shards embeddings on their own, shared or not."""
     try:
         apart = [module for module in (model.get_input_embeddings(), model.get_output_embeddings()) if module]
     except NotImplementedError:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 LONGEST = 2000
-"""Characters of a message: what it quotes may be as long as the file that it is from."""
+"""The most characters in a message: what it quotes can be as long as a whole file."""
 
 
 class AttentrimError(ValueError):
-    """Base of every error that is the caller's to mend. The command line prints it as one line."""
+    """Base of every error that the caller can fix. The command line prints it as one line."""
 
     def __init__(self, message: object = "") -> None:
         text = str(message)
@@ -35,7 +35,7 @@ class MethodError(AttentrimError):
 
 
 class TrainingError(AttentrimError):
-    """A run that went wrong in a way that more steps would not mend."""
+    """A run that went wrong in a way that more steps would not fix."""
 
 
 class WriteError(AttentrimError):

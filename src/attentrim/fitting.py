@@ -54,12 +54,12 @@ class _Fit:
 def fit_outputs(
     model: Any, plan: Plan, batches: Iterable[Mapping[str, Any]], *, rounds: int = ROUNDS, ridge: float = RIDGE
 ) -> Any:
-    """A copy of `model`, of full shape, whose output projections are fitted to do without what `plan` removes.
+    """A copy of `model` in its full shape, whose output projections are fitted to make up for what `plan` removes.
 
-    For each block that loses some of its units, the weights of those that stay (and the bias) are those with which the
-    block's output is nearest to what it was, over the valid tokens of `batches`. What enters a block comes from the
-    trimmed model, so that a block makes up for what those before it lost; each round fits all blocks anew. Then the
-    projections of the task head follow, one after the other. Trim the copy by the same plan:
+    In each block that loses units, the weights of the remaining units and the bias are fitted by least squares, so
+    that the output of the block is as close as possible to that of the full model on the valid tokens of `batches`.
+    The inputs of a block come from the trimmed model, so each block also makes up for errors of earlier ones. Each
+    round fits all blocks again. The projections of the task head follow, one by one. Trim the copy by the same plan:
 
         small = attentrim.trim(attentrim.fit_outputs(model, plan, loader), plan)
     """

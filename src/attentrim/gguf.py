@@ -1,4 +1,4 @@
-"""Models from GGUF files: transformers unpacks their weights, and goes on counting the models as quantised."""
+"""Models from GGUF files: transformers unpacks their weights, but still treats the models as quantised."""
 
 from __future__ import annotations
 

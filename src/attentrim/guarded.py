@@ -53,10 +53,12 @@ def read_text(path: str | Path, most: int = MOST_BYTES, *, follow: bool = False)
             raise AttentrimError("it is a link out of its directory")
         with Path(path).open("rb") as file:
             if not stat.S_ISREG(Path(path).stat().st_mode):  # a pipe may never end
-                raise AttentrimError("it is no ordinary file")
+                raise AttentrimError("it is not a regular file")
             content = file.read(most + 1)
     except (TypeError, ValueError) as error:  # no path, or one with a null character
-        raise error if isinstance(error, AttentrimError) else AttentrimError(f"it is no path ({error})") from error
+        raise (
+            error if isinstance(error, AttentrimError) else AttentrimError(f"it is not a valid path ({error})")
+        ) from error
     if len(content) > most:
         raise AttentrimError(f"it is longer than {most / 2**20:g} MiB")
     try:
@@ -76,7 +78,7 @@ def parse_json(text: str, *, unique: bool = False) -> Any:
 
 
 def read_json(path: str | Path, what: str, *, follow: bool = False) -> Any:
-    """The data of a file; one clear line for whatever is wrong with it. `what` it is to be: 'the latency table'."""
+    """The data of a file, or one clear line if it cannot be read. `what` names it: 'the latency table'."""
     try:
         return parse_json(read_text(path, follow=follow))
     except OSError as error:
@@ -135,7 +137,7 @@ def _whole_number(text: str) -> int:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key appears twice in one object")
     return found
 
 
@@ -146,7 +148,7 @@ def _check_nodes(root: Any) -> None:
         level = [child for node in level for child in _parts(node)]
         count += len(level)
         if count > MOST_YAML_NODES:
-            raise AttentrimError(f"it stands for more than {MOST_YAML_NODES:,} values")
+            raise AttentrimError(f"it expands to more than {MOST_YAML_NODES:,} values")
         if not level:
             return
     raise AttentrimError(f"it is nested more than {DEEPEST} levels deep")

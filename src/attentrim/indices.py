@@ -50,10 +50,10 @@ def from_text(text: str, limit: int) -> tuple[int, ...]:
     for part in text.split(","):
         first, _, last = part.partition("-")
         if max(len(first), len(last)) > 9 or int(last or first) >= limit or int(last or first) < int(first):
-            raise PlanError(f"{_short(part)!r} is no range of numbers below {limit}")
+            raise PlanError(f"{_short(part)!r} is not a range of numbers below {limit}")
         numbers.extend(range(int(first), int(last or first) + 1))
         if len(numbers) > limit:
-            raise PlanError("a number stands there twice")
+            raise PlanError("a number appears twice")
     return tuple(numbers)
 
 
@@ -66,7 +66,7 @@ def _from_mask(text: str, limit: int) -> tuple[int, ...]:
     try:
         bits = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise PlanError(f"{_short(text)!r} is no base64 bit mask") from None
+        raise PlanError(f"{_short(text)!r} is not a base64 bit mask") from None
     bits = bits.rstrip(b"\0")
     last = 8 * len(bits) - 9 + bits[-1].bit_length() if bits else -1
     if last >= limit:

@@ -53,7 +53,7 @@ def _texts(model: Any, batch: int) -> int:
 
 
 def _decodes(model: Any, accepted: Collection[str]) -> bool:
-    """Whether the caller feeds the decoder; classifiers and the like feed it the encoder's input, shifted."""
+    """Whether the caller feeds the decoder; classifiers, for example, feed it the shifted input of the encoder."""
     feeds_itself = type(model).__name__.endswith(("ForSequenceClassification", "ForQuestionAnswering"))
     return "decoder_input_ids" in accepted and not feeds_itself
 

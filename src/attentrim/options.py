@@ -1,4 +1,4 @@
-"""Settings for the Python API, the command line and YAML alike: dataclass fields with a help text and a rule."""
+"""Settings for the Python API, the command line and YAML: dataclass fields with a help text and a rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .errors import MethodError, unknown_name
 
 @dataclass(frozen=True)
 class Rule:
-    """What a value must be, in words and as a test, with a guess at what a wrong value meant."""
+    """What a value must be, in words and as a test, and a guess at what a wrong value was meant to be."""
 
     text: str
     test: Callable[[Any], bool]
@@ -51,7 +51,7 @@ def option(default: Any, help: str, rule: Rule | None = None) -> Any:
 
 
 def renamed(now: str, rule: Rule | None = None) -> Any:
-    """A field under an old name, checked as before. `now` is what stands in its place; nothing lists it any more."""
+    """A field under an old name, checked as before. `now` is its replacement; lists leave it out."""
     return field(default=None, repr=False, metadata={"help": f"now {now}", "rule": rule, "renamed": now})
 
 
@@ -98,7 +98,7 @@ def _parameters(config: type) -> str:
 
 
 def _described(name: str, kind: Any, entry: Field[Any]) -> str:
-    """'target_sparsity (float | None, default None): remove just this share. Must be in [0, 1).'"""
+    """'target_sparsity (float | None, default None): remove exactly this share. Must be in [0, 1).'"""
     rule: Rule | None = entry.metadata["rule"]
     text = str(entry.metadata["help"]).rstrip(".")
     must_be = f" Must be {rule.text}." if rule and rule.text.removeprefix("one of ") not in text else ""

@@ -21,17 +21,18 @@ from .structures import STRUCTURES, Left, Removed, Shapes, Structure, kinds, pla
 class Plan:
     """What to remove from models of one architecture and shape.
 
-    What it removes is under the name of the kind: `plan.heads` and `plan.neurons` are units by place, `plan.uniform`
-    and `plan.layers` places. `plan.sparsity`, `plan.heads_kept` and so on are what `facts()` says.
+    What it removes is available by kind: `plan.heads` and `plan.neurons` map each site or block to the removed units,
+    `plan.uniform` and `plan.layers` are lists. The entries of `facts()` are attributes too: `plan.sparsity`,
+    `plan.heads_kept` and so on.
     """
 
     model_type: str
     shapes: Shapes
-    """The places of the model that it was made for, by their plural name."""
+    """The shapes of the sites, blocks and layers of the model that the plan was made for."""
     removed: Mapping[str, Removed] = field(default_factory=dict)
-    """By kind. Places that lose nothing are left out."""
+    """The removed units by kind. Sites and blocks that lose nothing are left out."""
     made_by: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """How the plan came about: method, settings, seed. Free form; not compared."""
+    """How the plan was made: method, settings, seed. Free form, and ignored when plans are compared."""
 
     def __post_init__(self) -> None:
         ordered = {kind.places: self.shapes[kind.places] for kind in kinds() if kind.places in self.shapes}
@@ -76,7 +77,7 @@ class Plan:
     # What it amounts to
 
     def removed_of(self, kind: str) -> Removed:
-        """What goes, by place: the units within it, or () where the place itself is the unit."""
+        """The removed units of a kind, by site or block; empty tuples for whole sites and layers."""
         return self.removed.get(kind, {})
 
     def __getattr__(self, name: str) -> Any:
@@ -90,17 +91,17 @@ class Plan:
         raise AttributeError(f"a plan has no {name!r}")
 
     def facts(self) -> dict[str, Any]:
-        """What it says of every kind, under the names that results use: heads_kept, uniform_sites, ..."""
+        """Numbers about every kind, under the names used in results: heads_kept, uniform_sites, ..."""
         return {
             name: value for kind in kinds() if kind.places in self.shapes for name, value in kind.facts(self).items()
         }
 
     def describe(self) -> list[str]:
-        """What goes, for people, by kind: '72 of 144 attention heads'."""
+        """What is removed, in words, by kind: '72 of 144 attention heads'."""
         return [text for kind in kinds() if kind.places in self.shapes and (text := kind.describe(self))]
 
     def left(self) -> list[Left]:
-        """How much there is after it, by kind."""
+        """How much the plan leaves of each kind."""
         return [left for kind in kinds() if kind.places in self.shapes and (left := kind.left(self))]
 
     def __repr__(self) -> str:
@@ -113,14 +114,14 @@ class Plan:
         return bool(self.removed)
 
     def kept(self, kind: str, index: int) -> list[int]:
-        """The units of a place that stay."""
+        """The units that a site or block keeps."""
         structure = STRUCTURES[kind]
         shape = _place(structure, self.shapes, index)
         removed = set(self.removed_of(kind).get(index, ()))
         return [unit for unit in range(structure.units(shape)) if unit not in removed]
 
     def vanished(self) -> dict[str, set[int]]:
-        """The places, by their plural name, that go with something larger."""
+        """The sites and blocks that are removed together with a layer."""
         gone: dict[str, set[int]] = {}
         for kind in kinds():
             if self.removed_of(kind.name):
@@ -129,7 +130,7 @@ class Plan:
         return gone
 
     def after(self) -> Shapes:
-        """The shape of the model that this plan leaves."""
+        """The shapes of the model after this plan."""
         shapes = self.shapes
         for kind in kinds():
             if self.removed_of(kind.name):
@@ -137,7 +138,7 @@ class Plan:
         return shapes
 
     def final(self, places: str) -> list[Any]:
-        """The shape that each place of the full model ends with; None where it is gone."""
+        """The shape of each site or block of the full model after this plan; None if it is removed."""
         gone, left = self.vanished().get(places, set()), iter(self.after().get(places, ()))
         return [None if index in gone else next(left) for index in range(len(self.shapes.get(places, ())))]
 
@@ -146,13 +147,13 @@ class Plan:
     def union(self, other: Plan) -> Plan:
         """Everything that either of two plans for the same model removes."""
         if (self.model_type, self.shapes) != (other.model_type, other.shapes):
-            raise PlanError("A union needs two plans for the same model; `then` follows one by the other.")
+            raise PlanError("A union needs two plans for the same model; use `then` to apply one after the other.")
         return self._with(_added(self.removed, other.removed), self.made_by)
 
     __or__ = union
 
     def then(self, later: Plan) -> Plan:
-        """This plan followed by one made for the model that it leaves, in this plan's numbering."""
+        """This plan combined with one made for the model that it leaves, in the numbering of this plan."""
         if later.model_type != self.model_type or later.shapes != self.after():
             raise PlanError("The second plan was not made for the model that the first one leaves.")
         places = self._survivors()
@@ -167,7 +168,7 @@ class Plan:
         return self._with(_added(self.removed, moved), made_by)
 
     def remainder(self, done: Iterable[str]) -> Plan:
-        """What is left to do once the kinds `done` are carried out, in the numbering of that model."""
+        """What remains to be removed after the kinds `done`, in the numbering of the model at that point."""
         first = Plan(self.model_type, self.shapes, {name: self.removed_of(name) for name in done})
         places = first._survivors()
         rest = {
@@ -204,9 +205,9 @@ class Plan:
     # Fitting a model
 
     def fitted(self, model: Any) -> Plan:
-        """This plan, if it was made for a model of just this shape; raises otherwise.
+        """This plan, if it was made for a model of exactly this shape; raises an error otherwise.
 
-        Places that an older file does not speak of are filled in.
+        Shapes that are missing in an older file are filled in.
         """
         inner = unwrap(model)
         if inner.config.model_type != self.model_type:
@@ -225,7 +226,7 @@ class Plan:
                 kind.refuse(model, self.removed_of(kind.name))
 
     def restricted(self, model: Any) -> Plan:
-        """The part of this plan that concerns a smaller model (an encoder on its own, say), by path."""
+        """The part of this plan that belongs to a part of the model, such as its encoder."""
         found = shapes_of(model)
         removed: dict[str, dict[int, tuple[int, ...]]] = {}
         for places, here in found.items():
@@ -310,7 +311,7 @@ def _number(value: Any, what: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise PlanError(f"A {what} is named by a whole number. Got {value!r} instead.") from None
+        raise PlanError(f"A {what} must be a whole number. Got {value!r} instead.") from None
 
 
 def _added(first: Mapping[str, Removed], second: Mapping[str, Removed]) -> dict[str, dict[int, tuple[int, ...]]]:

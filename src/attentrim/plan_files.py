@@ -100,7 +100,7 @@ def _shapes(kind: Structure, entries: list[Any]) -> tuple[Any, ...]:
 
 def _known(name: str, names: Any, what: str) -> bool:
     if name not in names:
-        raise PlanError(f"it speaks of {name!r}, which is no {what} that this attentrim knows")
+        raise PlanError(f"it mentions {name!r}: this version of attentrim knows no such {what}")
     return True
 
 
@@ -112,14 +112,14 @@ def _read(kind: Structure, written: Any, shapes: Shapes) -> Removed:
     for key, text in written.items():
         place = _index(key)
         if place >= len(here):
-            raise PlanError(f"there is no {kind.place} {place}: it speaks of {len(here)} {kind.places}")
+            raise PlanError(f"there is no {kind.place} {place}: it lists {len(here)} {kind.places}")
         found[place] = from_text(text, kind.units(here[place]))
     return found
 
 
 def _index(text: str) -> int:
     if not is_index(text) or str(int(text)) != text:
-        raise PlanError(f"a place is named by a whole number, not by {text[:40]!r}")
+        raise PlanError(f"a place must be a whole number, not {text[:40]!r}")
     return int(text)
 
 

@@ -35,7 +35,7 @@ class PlugIns:
         return found
 
     def load(self, kind: str, name: str, candidates: list[EntryPoint]) -> Any:
-        """The object behind a name; an AttentrimError that names the package where there is none to be had."""
+        """The object behind a name. If it cannot be loaded, an AttentrimError names the package."""
         if len(candidates) > 1:
             packages = " and ".join(_package(candidate) for candidate in candidates)
             raise AttentrimError(f"The {kind} {name!r} comes from {packages}: uninstall all of them but one.")

@@ -1,8 +1,8 @@
-"""Names and what they stand for. Things register themselves where they live; lists come from here.
+"""Registries of named entries. Entries register themselves in their own modules; lists are read from here.
 
-Other packages add to a registry by entry points (docs/how-to/plug-ins.md). What is registered is found without looking
-for plug-ins; their names are read from the metadata of the installed packages; a plug-in is imported when it is looked
-up, or when all entries are listed.
+Other packages add entries through entry points (docs/how-to/plug-ins.md). Registered entries are found without looking
+for plug-ins. The names of plug-ins come from the metadata of installed packages, and a plug-in is imported when it is
+looked up or when all entries are listed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Entry = TypeVar("Entry")
 
 
 class PlugInWarning(UserWarning):
-    """A plug-in that is installed and cannot be used."""
+    """A plug-in that is installed but cannot be used."""
 
 
 class Registry(Generic[Entry]):
-    """A table of one kind of thing by name."""
+    """Entries of one kind by name."""
 
     def __init__(self, kind: str, plug_ins: PlugIns | None = None) -> None:
         self.kind = kind
@@ -37,7 +37,9 @@ class Registry(Generic[Entry]):
 
     def register(self, name: str, entry: Entry) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
-            raise AttentrimError(f"{name!r} is no name for a {self.kind}: lower-case words joined by '-'.")
+            raise AttentrimError(
+                f"{name!r} is not a valid name for a {self.kind}: use lower-case words joined by '-'."
+            )
         if name in self._entries:
             raise AttentrimError(f"There is a {self.kind} {name!r} already.")
         self._entries[name] = entry
@@ -59,7 +61,7 @@ class Registry(Generic[Entry]):
         return isinstance(name, str) and (name in self._entries or name in self.names())
 
     def __iter__(self) -> Iterator[str]:
-        """The names of all that can be used, plug-ins included, in order; a warning for each plug-in that cannot."""
+        """All usable names in order, including plug-ins. Warns about each plug-in that cannot be used."""
         for name in list(self._announced()):
             self._load(name)
         for reason in self._refused.values():
@@ -67,12 +69,12 @@ class Registry(Generic[Entry]):
         return iter(sorted(self._entries))
 
     def names(self) -> list[str]:
-        """The names of all, plug-ins included, in order. Imports no plug-in, so some may turn out to be broken."""
+        """All names in order, including plug-ins. Imports no plug-in, so some of them may be broken."""
         return sorted({*self._entries, *self._announced(), *self._refused})
 
     @property
     def loaded(self) -> Mapping[str, Entry]:
-        """What is here without importing any plug-in."""
+        """The entries that are loaded, without importing any plug-in."""
         return MappingProxyType(self._entries)
 
     def _announced(self) -> Announced:

@@ -1,4 +1,4 @@
-"""Checkpoints to go on from: which one is whole, and whether it is of the same run."""
+"""Checkpoints to resume from: which one is complete, and whether it belongs to the same run."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ def checkpoints_in(directory: str | Path) -> list[Path]:
 
 
 def check_whole(checkpoint: str | Path) -> None:
-    """Raise unless a checkpoint has all that training goes on from."""
+    """Raise an error unless a checkpoint has everything that training needs to resume."""
     place = Path(checkpoint)
     if not place.is_dir():
-        raise TrainingError(f"Cannot go on from {checkpoint}: there is no such directory.")
+        raise TrainingError(f"Cannot resume from {checkpoint}: there is no such directory.")
     if steps_in(place) is None:
-        raise TrainingError(f"Cannot go on from {checkpoint}: it was not saved to the end ({STATE} is not whole).")
+        raise TrainingError(f"Cannot resume from {checkpoint}: it was not saved completely ({STATE} is damaged).")
     missing = [names[0] for names in PARTS if not any(list(place.glob(pattern)) for pattern in names)]
     if missing:
-        raise TrainingError(f"Cannot go on from {checkpoint}: it lacks {' and '.join(missing)}.")
+        raise TrainingError(f"Cannot resume from {checkpoint}: it lacks {' and '.join(missing)}.")
 
 
 # Whether it is of the same run
@@ -112,17 +112,18 @@ def check_same_run(checkpoint: str | Path, now: Mapping[str, Any]) -> None:
     """Raise if a checkpoint is of a run with another model, other data or other settings."""
     file = Path(checkpoint) / FINGERPRINT_FILE
     if not file.is_file():
-        warnings.warn(f"{checkpoint} does not say what it was trained with: that is not checked.", stacklevel=3)
+        warnings.warn(f"{checkpoint} does not record what it was trained with, so that is not checked.", stacklevel=3)
         return
     try:
         then = json.loads(file.read_text(encoding="utf-8"))
         names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-        raise TrainingError(f"Cannot go on from {checkpoint}: {FINGERPRINT_FILE} is damaged.") from None
+        raise TrainingError(f"Cannot resume from {checkpoint}: {FINGERPRINT_FILE} is damaged.") from None
     if names:
         other = "; ".join(_difference(name, then.get(name), now.get(name)) for name in names[:3])
         raise TrainingError(
-            f"Cannot go on from {checkpoint}: it is of another run ({other}). Use another output_dir, or start anew."
+            f"Cannot resume from {checkpoint}: it belongs to another run ({other}). Use another output_dir, or start "
+            "over."
         )
 
 
@@ -150,7 +151,7 @@ def _of_data(data: Any) -> str | None:
     numbers = sorted({round(place * (len(data) - 1) / (ROWS - 1)) for place in range(ROWS)})
     rows = [repr(_plain(data[number])) for number in numbers]
     if rows[0] != repr(_plain(data[numbers[0]])):
-        return str(len(data))  # drawn anew each time
+        return str(len(data))  # drawn again each time
     return _digest("\n".join([str(len(data)), *rows]).encode())
 
 

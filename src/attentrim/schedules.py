@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def restarted(args: Any, optimizer: torch.optim.Optimizer, starts: Sequence[int], total: int) -> Any:
-    """The schedule that `args` names, run once over the first steps and anew from each of `starts` on.
+    """The schedule that `args` names, run once over the first steps, and restarted at each of `starts`.
 
     Schedules that are no function of the step (on a plateau, say) cannot start again: they run through.
     """

@@ -52,4 +52,4 @@ class Shape:
 def check_count(number: Any, what: str, path: str) -> None:
     """Raise unless a number read from a file can be a count."""
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_UNITS:
-        raise PlanError(f"{path!r} has {number!r} {what}, which is no possible count")
+        raise PlanError(f"{path!r} has {number!r} {what}, which is not a possible count")

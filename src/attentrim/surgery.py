@@ -26,10 +26,10 @@ LENGTH = 128
 
 @torch.inference_mode(False)
 def trim(model: Model, plan: Plan) -> Model:
-    """A copy of `model` without what `plan` removes: smaller, faster, and it answers as the masked model does.
+    """A copy of `model` without what `plan` removes. Its outputs are those of the masked model.
 
-    Save it with `save_pretrained`; with attentrim imported, plain `from_pretrained` loads it again. A trimmed model
-    can be trimmed again, by a plan made for it as it is then.
+    Save it with `save_pretrained`. With attentrim imported, `from_pretrained` loads it again. A trimmed model can be
+    trimmed again, with a plan made for the trimmed model.
     """
     plan = _fitted(model, plan)
     trimmed = _copy(model)
@@ -41,10 +41,10 @@ def trim(model: Model, plan: Plan) -> Model:
 
 @torch.inference_mode(False)
 def portable(model: Model, plan: Plan) -> Model:
-    """A copy of `model` in stock classes that answers as if trimmed, and loads without attentrim.
+    """A copy of `model` in stock classes with the outputs of the trimmed model. It loads without attentrim.
 
-    It is as small as stock classes can be: removed layers are gone, all feed-forward blocks are as wide as the widest,
-    and what cannot shrink is written into the weights as zeros (`unshrunk` says what).
+    It is as small as stock classes allow: removed layers are gone, all feed-forward blocks have the width of the
+    widest one, and other removed parts stay as zeros in the weights (`unshrunk` lists them).
     """
     if stored_plan(unwrap(model)):
         raise PlanError("This model is trimmed already. Make a portable model from the full one.")

@@ -49,17 +49,17 @@ _SPEEDS = ("_runtime", "_per_second", "_preparation_time")
 
 
 class Trainer(OrderedTrainer):
-    """A transformers Trainer that trains with a method, a teacher, or both; all its arguments, in its order, and more.
+    """A transformers Trainer that trains with a method, a teacher, or both. Takes all arguments of the stock Trainer.
 
     Args:
-        method: What decides which attention to drop: a method such as `AutoAttention()`, or its name. None: plain
+        method: The method that decides what to remove, such as `AutoAttention()`, or its name. None: plain
             fine-tuning.
         distillation: What to learn from a teacher, such as `Distillation(logits=1.0)`; with any method, or with none.
-        teacher: The dense model to distil from. Without one, the model that the method's dense steps leave is the
-            teacher; where there are none and the method distils by itself, the model as it starts.
+        teacher: The dense model to distil from. Default: the model after the method's dense steps; without dense
+            steps, if the method distils by default, the model at the start.
 
-    While it trains and afterwards, `trainer.model` has its full shape and answers as if trimmed; `trainer.plan()` says
-    what to remove, and `attentrim.trim(trainer.model, trainer.plan())` removes it.
+    During and after training, `trainer.model` has its full shape and gives the outputs of the trimmed model.
+    `trainer.plan()` says what to remove, and `attentrim.trim(trainer.model, trainer.plan())` removes it.
     """
 
     model: Any
@@ -118,7 +118,7 @@ class Trainer(OrderedTrainer):
             super().create_accelerator_and_postprocess()
 
     def plan(self) -> Plan:
-        """What the method would remove, as things stand. Empty without a method."""
+        """What the method would remove in its current state. Empty without a method."""
         return Plan.of(self.model) if self.session is None else self.session.plan()
 
     @property
@@ -137,7 +137,7 @@ class Trainer(OrderedTrainer):
     # Training
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """As the stock Trainer's; it goes on only from a checkpoint that is whole, and of the same run."""
+        """Like the stock Trainer's `train`. It resumes only from a complete checkpoint of the same run."""
         found = last_complete(self.directory) if resume_from_checkpoint is True else resume_from_checkpoint
         if resume_from_checkpoint is True and found is None:
             raise TrainingError(nothing_to_resume(self.directory))
@@ -148,7 +148,7 @@ class Trainer(OrderedTrainer):
         return super().train(self._checkpoint, *args, **kwargs)
 
     def check_resume(self, checkpoint: str | None) -> None:
-        """Raise if training cannot go on from a checkpoint, before anything is changed."""
+        """Raise an error if training cannot resume from a checkpoint, before anything is changed."""
         if checkpoint is not None:
             check_whole(checkpoint)
             check_same_run(checkpoint, fingerprint(self))
@@ -183,7 +183,7 @@ class Trainer(OrderedTrainer):
         if not math.isfinite(value):
             raise TrainingError(
                 f"The loss is {value} at step {self.state.global_step + 1}: training stopped. "
-                f"{self._last_checkpoint()} A lower learning_rate, or bf16 in place of fp16, is the usual cure."
+                f"{self._last_checkpoint()} A lower learning_rate, or bf16 in place of fp16, usually helps."
             )
         return loss
 
@@ -215,7 +215,7 @@ class Trainer(OrderedTrainer):
         return (loss, outputs) if return_outputs else loss
 
     def _check_normalisation(self, model: nn.Module, inputs: dict[str, Any], items: Any) -> None:
-        """See once whether the model's loss heeds the number of items, where a step has more than one batch.
+        """Check once whether the model's loss uses the number of items, if a step has more than one batch.
 
         Many models take the number and ignore it; a Trainer that believed them would add up the means of accumulated
         batches, and of processes, rather than average them, and gates learn by the size of their gradients.
@@ -250,7 +250,7 @@ class Trainer(OrderedTrainer):
     # Evaluating, logging, saving, choosing
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """As the stock Trainer's; networks that train beside the model are evaluated too, and their metrics logged."""
+        """Like the stock Trainer's `evaluate`. Also evaluates and logs networks that train beside the model."""
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if self.session is not None and not isinstance(data, dict):
             for name, playing in self.session.companions().items():
@@ -261,7 +261,7 @@ class Trainer(OrderedTrainer):
 
     @property
     def dense_model(self) -> Any:
-        """What the method's dense steps left, where the run goes on to distil from it; None elsewhere."""
+        """The model after the method's dense steps, if the run then distils from it; otherwise None."""
         return self.teacher if self.session is not None and self._driver.keeps_teacher else None
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -270,8 +270,8 @@ class Trainer(OrderedTrainer):
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         if not is_finite(unwrap(self.model)):
             raise TrainingError(
-                f"The weights are not finite at step {self.state.global_step}: they are not saved. "
-                f"{self._last_checkpoint()} A lower learning_rate is the usual cure."
+                f"The weights are not finite at step {self.state.global_step} and were not saved. "
+                f"{self._last_checkpoint()} A lower learning_rate usually helps."
             )
         if self.session is not None:
             self.session.check()
@@ -338,10 +338,10 @@ class Trainer(OrderedTrainer):
         if teacher is None and self.distillation is None:
             return
         if self.distillation is None:
-            raise MethodError("teacher is for distillation: give Trainer(distillation=Distillation(logits=1.0)) too.")
+            raise MethodError("teacher is for distillation: also set Trainer(distillation=Distillation(logits=1.0)).")
         if teacher is not None:
             if unwrap(teacher) is unwrap(self.model):
-                raise MethodError("The teacher must be another model, not the one that is trained: give it a copy.")
+                raise MethodError("The teacher must not be the model that is trained: give it a copy.")
             return
         if self.method is None:
             raise MethodError("Distillation without a method needs a dense model: give Trainer(teacher=...).")

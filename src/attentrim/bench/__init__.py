@@ -5,7 +5,7 @@
     rows = measure(small, dense, shapes=[(1, 128), (8, 128)], backends=["sdpa", "compile"])
     print(rows[-1].speedup, rows[-1].flop_ratio)
 
-All candidates take turns in every repeat, so that all meet the same disturbances, and a speed-up is the median of the
+All candidates take turns in every repeat, so that other load affects all of them, and a speed-up is the median of the
 ratios within repeats. Importing this package imports no torch.
 """
 

@@ -83,7 +83,7 @@ def _check_length(name: str, model: Any, length: int, new_tokens: int | None = N
     asked = f"--lengths {length - new_tokens} with --decode {new_tokens}" if new_tokens else f"--lengths {length}"
     raise AttentrimError(
         f"{asked} is too long for --{name}, which has {safe + SPARE_POSITIONS} positions (some models "
-        f"number them from {SPARE_POSITIONS}): at most {safe} fit for certain."
+        f"number them from {SPARE_POSITIONS}): at most {safe} are safe."
     )
 
 

@@ -61,7 +61,7 @@ def _prune_to(dense: Any, target: float, cost: Callable[[Any], int]) -> Any:
             best, apart = pruned, abs(found - target)
         low, high = (ratio, high) if found > target else (low, ratio)
     if best is None:
-        raise UnavailableError("Torch-Pruning came no nearer to the size of the model")
+        raise UnavailableError("Torch-Pruning cannot get closer to the size of the model")
     return best
 
 

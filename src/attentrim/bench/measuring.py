@@ -33,11 +33,11 @@ def measure(
     padding: float = 0.125,
     new_tokens: int | None = None,
 ) -> list[Row]:
-    """Time `model`, and the model to compare it with, at all `shapes` (batch, length), dtypes, devices and backends.
+    """Time `model`, and `against` beside it, at all `shapes` (batch, length), dtypes, devices and backends.
 
-    Rivals are made from `against` (or else `model`) and run in the first of `backends` that is sdpa or eager. What
-    cannot be measured gets a row with a remark. With `new_tokens`, further rows say how fast so many tokens are
-    generated after each shape of prompt, in sdpa and eager. The models stay as they are.
+    Rivals are made from `against` (or else `model`) and run in the first of `backends` that is sdpa or eager. A
+    setting that cannot be measured gets a row with a remark. With `new_tokens`, further rows time the generation of
+    that many tokens after each shape of prompt, in sdpa and eager. The models are not changed.
     """
     models = {} if against is None else {"against": unwrap(against)}
     models["model"] = unwrap(model)

@@ -24,7 +24,7 @@ def make_rival(name: str, dense: Any, small: Any, attention: str) -> Any:
 
 def refuse_setting(name: str, device: str, dtype: str) -> None:
     if dtype == "tf32" and device != "cuda":
-        raise UnavailableError("TF32 is a mode of CUDA devices")
+        raise UnavailableError("TF32 needs a CUDA device")
     if name == "int8" and (device, dtype) != ("cpu", "float32"):
         raise UnavailableError("dynamic int8 quantisation starts from float32 and runs on the CPU only")
 

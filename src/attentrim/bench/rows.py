@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Row:
-    """One candidate at one shape, dtype and device. What was not measured is None, and `remark` says why."""
+    """One model or rival at one shape, dtype and device. If it was not measured, `remark` says why."""
 
     batch: int
     length: int
@@ -22,24 +22,24 @@ class Row:
     milliseconds_quartiles: tuple[float, float] | None = None
     speedup: float | None = None
     """The median over repeats of the reference's time divided by this one's. The reference is `against` in the same
-    backend, or, where there is none, `model` in the first backend. That of `onnx-int8` is `against` in float: in
-    `onnx` where that was measured too, otherwise in the first of the other backends."""
+    backend, or without it `model` in the first backend. For `onnx-int8` it is `against` in float: in `onnx` if that is
+    measured, otherwise in the first other backend."""
     speedup_quartiles: tuple[float, float] | None = None
     reference_backend: str | None = None
     """The backend of the reference."""
     flop_ratio: float | None = None
-    """Theoretical speed-up (FLOPs): those of the reference divided by this one's."""
+    """Theoretical speed-up (FLOPs): the reference's divided by this one's."""
     max_abs_difference: float | None = None
-    """How far the first output (logits or hidden states, without padding) is from that of the same model run in eager
-    float32: what backend and dtype change. For a rival, from that of the dense model: what it changes itself."""
+    """The largest difference of the first output (logits or hidden states, without padding) from that of the same
+    model in eager float32: the effect of backend and dtype. For a rival: from the output of the dense model."""
     sequences_per_second: float | None = None
     tokens_per_second: float | None = None
     """Padding included; None for images."""
     new_tokens: int | None = None
-    """Of a row about generation: how many tokens each sequence got one by one, after a prompt of `length`
-    tokens. Milliseconds, tokens per second and the speed-up are then those of one step, which gives each sequence one
-    token, and the difference is that of the answers at the end of the prompt."""
+    """In rows about generation: the number of tokens generated after a prompt of `length` tokens. Milliseconds, tokens
+    per second and speed-up are then those of one step, which adds one token to each sequence, and the difference is
+    that of the outputs at the end of the prompt."""
     prefill_milliseconds: float | None = None
-    """The median for the prompts themselves, in one forward pass that fills the cache."""
+    """The median time of the forward pass over the prompts, which fills the cache."""
     prefill_speedup: float | None = None
     remark: str | None = None

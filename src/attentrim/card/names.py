@@ -1,4 +1,4 @@
-"""What people call a model."""
+"""Readable names of models."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Page:
         try:
             fields = parse_yaml(found[1])
         except AttentrimError as error:
-            raise AttentrimError("its header is no valid YAML") from error
+            raise AttentrimError("its header is not valid YAML") from error
         if fields is None or isinstance(fields, dict):  # a line across the page is a header's mark, too
             self.header, self.body, self.fields = found[1], text[found.end() :], fields or {}
 

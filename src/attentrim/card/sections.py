@@ -39,7 +39,7 @@ def about(
     method = run.method if run.metrics else str((plan.made_by if plan else {}).get("method", ""))
     by = f", method {method}" if method and method != "none" else ""
     made = f"{'Fine-tuned' if run.metrics else 'Made'}{start}{data} with {versions}{by}."
-    fewer = f" Of {tokens[0]:,} tokens, those that some texts need are kept: {tokens[1]:,}." if tokens else ""
+    fewer = f" Of {tokens[0]:,} tokens, the {tokens[1]:,} that the given texts need are kept." if tokens else ""
     if plan is None or not plan:
         return f"{made}{fewer or ' Nothing was removed.'} It has {whole:,} parameters."
     trimmed = stored_plan(model) is not None
@@ -53,7 +53,7 @@ def headline(run: Recorded) -> str:
     if not lacks_dense(run.metrics):
         return text
     how = f": `{dense_command()}`, beside config.yaml, measures it" if run.repeatable else ""
-    return f"{text}\n\nThe dense model was not measured, so what the removal cost is not known{how}."
+    return f"{text}\n\nThe dense model was not evaluated, so what the removal cost is not known{how}."
 
 
 def speeds(run: Recorded) -> str | None:
@@ -128,7 +128,7 @@ def results(run: Recorded) -> str:
         for name, value in metrics["metrics"].items()
     ]
     columns = ("metric", *(["before"] if before else []), "after")
-    whose = f' "Before" is {before["of"]}.' if before else " The model that it started from was not trained for this."
+    whose = f' "Before" is {before["of"]}.' if before else " The model at the start was not trained for this task."
     remarks = "".join(f" {remark}" for remark in metrics.get("remarks") or [])
     measured = f"On {metrics['examples']} validation examples of {run.validation_data}, seed {run.seed}."
     return f"## Results\n\n{_table(columns, rows)}\n\n{measured}{whose}{remarks}"
@@ -179,12 +179,12 @@ def speed(bench: Mapping[str, Any]) -> str | None:
     table = _table(("batch x tokens", "on", "before", "after", "times as fast"), cells)
     return (
         f"## Speed\n\n{table}\n\nMedians of {bench.get('repeats')} repeats, in turn, on {place} "
-        f"({machine.get('threads')} threads, torch {machine.get('torch')}). Before: {_plain(bench['against'])}."
+        f"(CPU threads: {machine.get('threads')}, torch {machine.get('torch')}). Before: {_plain(bench['against'])}."
     )
 
 
 def _plain(name: str) -> str:
-    """A model by the last part of its name: a card speaks of models, not of someone's disk."""
+    """The last part of a model's name: a card should not contain someone's paths."""
     return name if " " in name else known_as(name)
 
 

@@ -91,13 +91,13 @@ def _check_stamp(model: Any, wanted: bytes | None) -> None:
     if wanted is None or found <= {wanted}:
         return
     raise PlanError(
-        "The plan in config.json is not the one that these weights were made by: the two files are of different "
-        "models, or the plan was edited."
+        "The plan in config.json does not match these weights: the files are from different models, or the plan was "
+        "edited."
     )
 
 
 def _compare_shapes(model: Any) -> None:
-    """Have weights of another shape reported, made anew or refused, as they are in a stock model.
+    """Report, reinitialise or reject weights of another shape, as a stock model does.
 
     transformers compares no shapes where a quantisation method is at work: a head with another number of labels would
     be replaced by the one in the file. This is done at the first step after loading that asks the model anything.

@@ -36,7 +36,7 @@ class TrimmedConfig(QuantizationConfigMixin):
         return {"quant_method": METHOD_IN_FILES, "plan": self.plan, **size}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """transformers reads the config of a model that is at hand as it reads the dict in a file."""
+        """transformers reads the config of a loaded model in the same way as the dict in a file."""
         return self.to_dict().get(key, default)
 
 

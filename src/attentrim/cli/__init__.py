@@ -36,7 +36,7 @@ COMMANDS = (
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attentrim",
-        description="Take needless attention out of transformers: smaller, faster checkpoints, the same answers.",
+        description="Make transformers smaller and faster: remove heads, neurons and layers, and measure the cost.",
     )
     parser.add_argument("--version", action="version", version=f"attentrim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -52,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(command)
         command.add_argument(
-            "--quiet", action="store_true", help="no progress and no remarks: results and errors only"
+            "--quiet", action="store_true", help="print only results and errors, no progress or remarks"
         )
         command.add_argument("--json", action="store_true", help="print one JSON object, and nothing else, to stdout")
         command.set_defaults(run=module.run)

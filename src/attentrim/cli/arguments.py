@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import AttentrimError
 from ..methods import METHODS
 from ..runs.files import read_config
-from ..runs.settings import DATA_SETTINGS, RUN_SETTINGS, RunSettings, TaskSettings, given, setting_types
+from ..runs.settings import DATA_SETTINGS, RUN_SETTINGS, SPEED_METHOD, RunSettings, TaskSettings, given, setting_types
 
 
 def add_settings(parser: Any, names: Sequence[str], settings: type[TaskSettings] = RunSettings) -> None:
@@ -50,6 +50,7 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 OF_ONE_METHOD = "settings of the method, such as target_sparsity=0.5; `attentrim methods NAME` lists them"
+SPEED_GROUP = f"a requested speed (selects the method {SPEED_METHOD} unless --method is given)"
 
 
 def parse_settings(pairs: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from ..runs.reader.files import BENCH
 from .output import Output, positive, size_table
 from .speed_table import labels, show_rows
 
-HELP = "measure latency, throughput and size of a model beside another, in turn and on the same inputs"
+HELP = "measure latency, throughput and size of a model, side by side with another on the same inputs"
 EXAMPLES = """  attentrim bench --model ./small --against bert-base-uncased
   attentrim bench --model ./small --against ./fine-tuned --batch_sizes 1 32 --lengths 128 512 \\
       --devices cuda --dtypes float32 bfloat16 --backends sdpa compile cudagraph
@@ -22,16 +22,16 @@ EXAMPLES = """  attentrim bench --model ./small --against bert-base-uncased
   attentrim bench --model ./small --against ./fine-tuned --backends onnx onnx-int8
   attentrim bench --model ./small --against ./dense --lengths 512 --decode 64
 
-how to read it:
-  before      --against; after is --model
-  speed-up    how many times faster than --against in the same backend (without --against: than --model in the first
-              backend): the median of the ratios within repeats, with quartiles. onnx-int8 rows refer to --against in
-              float: in onnx, or without it in the first of the other backends
-  FLOPs       theoretical speed-up (FLOPs): as if nothing but matrix products took time
-  prompt ms   with --decode: one forward pass over the prompt, which fills the cache; the rest of the row is about what
-              follows, token by token
-  diff        the largest difference of the outputs to those of the same model in eager float32, so what backend and
-              dtype change; for rivals to those of the dense model, so what they change themselves"""
+how to read the table:
+  before      the model of --against; after is the one of --model
+  speed-up    median ratio of times over the repeats, with quartiles. Compared with --against in the same backend
+              (without --against: with --model in the first backend). onnx-int8 rows are compared with --against in
+              float: in onnx if it is measured, otherwise in the first other backend
+  FLOPs       theoretical speed-up: the ratio of FLOPs in matrix products
+  prompt ms   with --decode: one forward pass over the prompt, which fills the cache. The rest of the row is about the
+              tokens generated after it
+  diff        largest difference from the outputs of the same model in eager float32: the effect of backend and dtype.
+              For rivals: from the outputs of the dense model"""
 
 DEFAULT_BATCHES = [1, 8]
 
@@ -45,16 +45,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     several("--batch_sizes", DEFAULT_BATCHES, "sequences per batch (default: 1 8)", type=positive)
     several("--lengths", [128], "tokens per sequence (default: 128)", type=positive)
     several("--dtypes", ["float32"], "(default: float32)", choices=DTYPES)
-    several("--devices", None, "(default: cuda where there is one, otherwise cpu)", choices=DEVICES)
+    several("--devices", None, "(default: cuda if there is one, otherwise cpu)", choices=DEVICES)
     several("--backends", None, "(default: sdpa, or eager for architectures without)", choices=BACKENDS)
-    several("--rivals", [], "what else could be done to the dense model (default: none)", choices=RIVALS)
+    several(
+        "--rivals", [], "also measure these alternatives, made from the dense model (default: none)", choices=RIVALS
+    )
     parser.add_argument(
         "--decode",
         metavar="N",
         type=positive,
-        help="also generate N tokens after each prompt, in sdpa and eager, and say how fast that is",
+        help="also time the generation of N tokens after each prompt, in sdpa and eager",
     )
-    parser.add_argument("--repeats", type=positive, default=15, help="how often each is timed (default: 15)")
+    parser.add_argument("--repeats", type=positive, default=15, help="how many times to time each (default: 15)")
     parser.add_argument(
         "--padding", type=float, default=0.125, help="share of the last row that is padding (default: 0.125)"
     )
@@ -62,11 +64,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--latency_table",
         metavar="FILE",
-        help="instead, time the model's blocks at many widths (a minute or two), for train --speedup elsewhere",
+        help="write a latency table instead, for train --speedup on another machine: times the model's blocks at "
+        "many widths (a minute or two)",
     )
     parser.add_argument("--out", metavar="FILE", help="also write the JSON object to this file")
     parser.add_argument(
-        "--card", action="store_true", help="also keep the figures in the model's directory and in its model card"
+        "--card", action="store_true", help="also write the results into the model's directory and model card"
     )
 
 
@@ -119,7 +122,7 @@ def _latency_table(args: argparse.Namespace, output: Output, model: Any) -> None
         names["batch_sizes"] = [None]  # the target's own default
     for name, values in names.items():
         if len(values) > 1:
-            raise AttentrimError(f"A latency table is of one setting: give one of --{name}.")
+            raise AttentrimError(f"A latency table is for one setting: give one value for --{name}.")
     batch, length, dtype, device, backend = (values[0] for values in names.values())
     table = measured_table(model, complete_target(model, batch, length, dtype, backend, device))
     table.save(args.latency_table)
@@ -132,7 +135,7 @@ def _latency_table(args: argparse.Namespace, output: Output, model: Any) -> None
 def _check_files(args: argparse.Namespace) -> None:
     """Before minutes of measuring, not after."""
     if args.card and not (Path(args.model).is_dir() and args.against):
-        raise AttentrimError("--card writes beside the model how fast it is: it needs a directory, and --against.")
+        raise AttentrimError("--card needs --against, and a model in a local directory.")
     for path in (args.latency_table, args.out, Path(args.model) / BENCH if args.card else None):
         if path is not None:
             check_output_file(path)
@@ -180,7 +183,7 @@ def _mention_mismatch(output: Output, model: Any, against: Any) -> None:
     for name in ("model_type", "hidden_size"):
         own, other = getattr(model.config, name, None), getattr(against.config, name, None)
         if own != other:
-            output.say(f"these are not two sizes of one model: {name} is {own} here and {other} in --against")
+            output.say(f"these are not versions of the same model: {name} is {own} here and {other} in --against")
 
 
 def _keep(args: argparse.Namespace, output: Output, data: Mapping[str, Any]) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..compare.experiment import Experiment
     from ..compare.runs import Outcome
 
-HELP = "run methods side by side with the same steps over several seeds, with confidence intervals of the differences"
+HELP = "compare methods over several seeds at equal steps, with confidence intervals of the differences"
 EXAMPLES = """  attentrim compare --model bert-base-uncased --task cola --data_dir glue/CoLA \\
       --methods autoattention,hisp,random-heads --seeds 5 --output_dir comparison
   attentrim compare --model bert-base-uncased --task cola --data_dir glue/CoLA --methods autoattention,l0 \\
@@ -35,7 +35,7 @@ EXAMPLES = """  attentrim compare --model bert-base-uncased --task cola --data_d
   attentrim compare --config experiment.yaml --model bert-base-uncased --task cola --data_dir glue/CoLA \\
       --output_dir comparison
 
-a comparison that was stopped goes on where it was when the same command is given again"""
+to resume an interrupted comparison, give the same command again"""
 
 OF_ONE_RUN = ("output_dir", "overwrite_output_dir", "method", "no_trim", *SPEED_SETTINGS)
 COMMON = [name for name in RUN_SETTINGS if name not in OF_ONE_RUN]
@@ -45,31 +45,33 @@ COMMON = [name for name in RUN_SETTINGS if name not in OF_ONE_RUN]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     add_settings(parser, ["max_train_samples", "dropout"])
-    parser.add_argument("--methods", metavar="A,B,C", help="methods; plain fine-tuning (dense) is always there too")
-    parser.add_argument("--seeds", metavar="N", help="how many: 0 to N-1, or a list such as 3,4 (default: 5)")
+    parser.add_argument("--methods", metavar="A,B,C", help="methods; plain fine-tuning (dense) is always added")
+    parser.add_argument("--seeds", metavar="N", help="number of seeds (0 to N-1), or a list such as 3,4 (default: 5)")
     parser.add_argument(
         "--target_sparsity",
         metavar="SHARE",
-        help="heads that each method that prunes removes; 'own': as each sees fit (default: 0.5)",
+        help="share of the heads that each pruning method removes; 'own': each by its own settings (default: 0.5)",
     )
     parser.add_argument(
         "--speedup",
         type=float,
         metavar="X",
-        help="in place of --target_sparsity: how many times faster all are to be; methods that know none remove "
-        "that share of the FLOPs of heads and neurons",
+        help="instead of --target_sparsity: how many times faster to make each model; methods that do not work "
+        "towards a speed remove that share of the FLOPs of heads and neurons",
     )
-    add_method_config(parser, "settings of all methods that have them, or of one: METHOD.setting=value")
-    parser.add_argument("--only", metavar="A,B", help="these runs only, with the baseline and what they start from")
-    parser.add_argument("--config", help="a YAML file with flags, and with `runs` or `sweep` in place of --methods")
-    parser.add_argument("--output_dir", required=True, help="a directory for each run, results.json and table.md")
+    add_method_config(parser, "settings for all methods that have them, or for one: METHOD.setting=value")
+    parser.add_argument("--only", metavar="A,B", help="run only these, with the baseline and the runs they start from")
+    parser.add_argument("--config", help="a YAML file of flags, with `runs` or `sweep` instead of --methods")
+    parser.add_argument(
+        "--output_dir", required=True, help="where to write results.json, table.md and a directory per run"
+    )
     parser.add_argument(
         "--engine",
         default="local",
-        help="where runs are made: local (this machine), or ray (a cluster) (default: local)",
+        help="where to run: local (this machine), or ray (a cluster) (default: local)",
     )
     parser.add_argument(
-        "--jobs", type=positive, help="runs at a time (default: 1; with ray one per GPU, or machine if there are none)"
+        "--jobs", type=positive, help="runs at a time (default: 1; with ray: one per GPU, or per machine without GPUs)"
     )
     parser.add_argument("--keep_models", action="store_true", help="keep the weights of every run")
     parser.set_defaults(takes_training_arguments=True)
@@ -89,7 +91,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
     runs = runs_of(experiment, directory)
     done = sum(run.done for run in runs)
     kept = f"; {done} of them are done already" if done else ""
-    output.say(f"{len(experiment.entries)} runs with {len(experiment.seeds)} seeds each{kept}")
+    seeds = ", ".join(map(str, experiment.seeds))
+    output.say(f"{len(runs)} runs: {len(experiment.entries)} configurations, seeds {seeds}{kept}")
     with tqdm(total=len(runs), initial=done, desc="runs", disable=None) as bar:
 
         def report(outcome: Outcome) -> None:
@@ -136,13 +139,13 @@ def _show(output: Output, directory: str, experiment: Experiment, found: Compari
     names, rows = short_table(found.summaries, found.facts["metric"] or "metric", experiment.baseline)
     output.table(f"{found.facts['model']} on {found.facts['task']}", names, rows)
     output.say(f"results: {directory}/{RESULTS}; table: {directory}/{TABLE}")
-    output.say(f"see it: attentrim report --run {directory}")
+    output.say(f"for a report: attentrim report --run {directory}")
     output.result(found.result)
     lost = [outcome for outcome in found.outcomes if outcome.error is not None]
     if lost:
         raise AttentrimError(
             f"{len(lost)} of {len(found.outcomes)} runs failed; the first, {lost[0].run.title}: {lost[0].error} "
-            "(the same command tries these again)"
+            "(give the same command again to retry them)"
         )
 
 

@@ -13,7 +13,7 @@ from ..runs.settings import EMBEDDED_TASK, RunSettings
 from . import bench
 from .output import Output, positive
 
-HELP = "fine-tune a small model, make it twice as fast, measure what that cost, and show it all"
+HELP = "fine-tune a small model, make it twice as fast, and report what that cost"
 EXAMPLES = """  attentrim demo
   attentrim demo --output_dir demo"""
 
@@ -33,9 +33,17 @@ BENCH = ("--batch_sizes", SHAPE[0], "--lengths", SHAPE[1], "--repeats", "9", "--
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output_dir", default="attentrim-demo", help="(default: attentrim-demo)")
-    parser.add_argument("--max_steps", type=positive, help="stop each training after so many steps, for a quick look")
-    parser.add_argument("--max_eval_samples", type=positive, help="evaluate on the first so many sentences only")
+    parser.add_argument(
+        "--output_dir",
+        default="attentrim-demo",
+        help="where to write the models and the report (default: attentrim-demo)",
+    )
+    parser.add_argument(
+        "--max_steps", type=positive, metavar="N", help="stop each training after N steps, for a quick look"
+    )
+    parser.add_argument(
+        "--max_eval_samples", type=positive, metavar="N", help="evaluate only on the first N sentences"
+    )
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
@@ -163,7 +171,7 @@ def _show_results(
             ("theoretical speed-up (FLOPs)", "", f"{measured['model']['flop_ratio']:.2f}"),
         ],
     )
-    output.say("(it was trained longer than the dense model, so a better score is no merit of pruning)")
+    output.say("(it was trained longer than the dense model, so a better score is not due to pruning)")
 
 
 def _show_next(output: Output, dense: str, small: str, page: str | None, seconds: float) -> None:

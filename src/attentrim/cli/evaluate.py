@@ -22,12 +22,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     parser.add_argument("--split", default="validation", help="train, validation or test (default: validation)")
     parser.add_argument(
-        "--teacher", help="the model whose embeddings are to be kept (default: what the run was trained from)"
+        "--teacher", help="the model to compare embeddings with (default: the one that the run started from)"
     )
     parser.add_argument("--plan", help="evaluate a full-shape model as if this plan had been applied")
-    parser.add_argument("--predictions", metavar="FILE", help="write the answers here: GLUE's format for its tasks")
-    parser.add_argument("--per_device_eval_batch_size", type=positive, help="(default: 64; clm: 8)")
-    parser.add_argument("--use_cpu", action="store_true", help="stay on the CPU")
+    parser.add_argument(
+        "--predictions", metavar="FILE", help="write the predictions to this file, in GLUE's format for GLUE tasks"
+    )
+    parser.add_argument("--per_device_eval_batch_size", type=positive, help="batch size (default: 64; clm: 8)")
+    parser.add_argument("--use_cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     if args.predictions and not loaded.task.kind.predicts:
         raise TaskError(f"There are no predictions of {loaded.task.name} to write: leave --predictions out.")
     if args.teacher and not loaded.task.kind.embeds:
-        raise TaskError(f"--teacher is for embeddings; {loaded.task.name} is measured by its labels: leave it out.")
+        raise TaskError(f"--teacher is for embeddings; {loaded.task.name} has labels: leave it out.")
     if loaded.task.kind.embeds:
         _load_teacher(args, loaded, output)
     labelled = not args.predictions and not args.split.startswith("test")
@@ -53,9 +55,11 @@ def run(args: argparse.Namespace, output: Output) -> None:
         result, outputs = evaluation.of_model(loaded.model, _training_arguments(args, rows, directory), plan)
     if args.predictions:
         write_predictions(args.predictions, loaded, args.split, data, outputs)
-        output.say(f"{data.examples} answers are in {args.predictions}")
+        output.say(f"{data.examples} predictions written to {args.predictions}")
     elif result["value"] is None:
-        raise TaskError(f"The {args.split} data has no labels to measure by: --predictions FILE writes the answers.")
+        raise TaskError(
+            f"The {args.split} data has no labels, so there is no metric: --predictions FILE writes the predictions."
+        )
     if result["value"] is not None:
         title = f"{args.model} on {result['task']}, {result['examples']} examples"
         output.table(title, ("metric", "value"), metric_rows(result))
@@ -81,12 +85,12 @@ def _load_teacher(args: argparse.Namespace, loaded: Any, output: Output) -> None
 def _check(args: argparse.Namespace) -> None:
     """Before anything is loaded."""
     if args.model is None:
-        raise AttentrimError("--model is missing: a trained checkpoint.")
+        raise AttentrimError("--model is missing: give a trained checkpoint.")
     if not args.predictions:
         return
     check_output_file(args.predictions)
     if args.skip_bad_rows:
-        raise AttentrimError("--predictions files an answer for each row: leave --skip_bad_rows out.")
+        raise AttentrimError("--predictions writes one line per row: leave out --skip_bad_rows.")
 
 
 def _training_arguments(args: argparse.Namespace, rows: int, directory: str) -> Any:

@@ -14,12 +14,12 @@ from .output import Output, megabytes
 if TYPE_CHECKING:
     from ..export import ExportReport
 
-HELP = "export a model, trimmed or not, to ONNX, and check that it gives the same answers there"
+HELP = "export a model, trimmed or not, to ONNX, and compare the outputs of the file with the model's"
 EXAMPLES = """  attentrim export --model ./small --format onnx --output_dir ./onnx
   attentrim export --model ./small --quantize int8 --output_dir ./int8 --task cola --data_dir glue/CoLA
 
-with data, the metric of the exported file is printed beside the model's own: a float file answers like the model, an
-int8 file nearly so, and how nearly only a metric can say"""
+with data, the metric of the exported file is printed beside the model's own: an int8 file has slightly other outputs
+than the model, and the metric shows whether that matters"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quantize", choices=["int8"], help="linear layers and embeddings in 8 bits (default: float32, as trained)"
     )
-    group = parser.add_argument_group("data to measure the exported file on: the validation split (default: none)")
+    group = parser.add_argument_group("data to evaluate the exported file on, its validation split (default: none)")
     add_settings(group, DATA_SETTINGS)
 
 

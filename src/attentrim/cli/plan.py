@@ -10,6 +10,7 @@ from ..errors import AttentrimError, MethodError
 from ..runs.facts import facts_of_plan, removed_in_words
 from ..runs.settings import SPEED_METHOD, SPEED_SETTINGS, flags_of_method, read_method
 from .arguments import (
+    SPEED_GROUP,
     add_search_arguments,
     add_settings,
     add_task_arguments,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 32
 """Examples at a time, unless told otherwise."""
-HELP = "let a method choose what to remove from a trained model, without training, and say what that costs"
+HELP = "choose what to remove from a trained model, without training, and measure what that costs"
 EXAMPLES = """  attentrim plan --model fine-tuned --task mrpc --data_dir glue/MRPC --speedup 1.5 --output_dir small
   attentrim plan --model fine-tuned --train_file reviews.csv --max_drop 0.01 --output_dir small
   attentrim plan --model fine-tuned --task cola --data_dir glue/CoLA --method hisp --out plan.json
@@ -36,17 +37,17 @@ EXAMPLES = """  attentrim plan --model fine-tuned --task mrpc --data_dir glue/MR
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     add_search_arguments(parser)
-    speed = parser.add_argument_group(f"a speed that you ask for (method {SPEED_METHOD}, unless another is named)")
+    speed = parser.add_argument_group(SPEED_GROUP)
     add_settings(speed, SPEED_SETTINGS)
     parser.add_argument("--out", help="the plan file to write")
-    parser.add_argument("--output_dir", help="the smaller model, its plan beside it")
+    parser.add_argument("--output_dir", help="where to save the smaller model and its plan")
     parser.add_argument(
-        "--no_fit", action="store_true", help="leave the weights that stay as they are (default: fitted to make up)"
+        "--no_fit", action="store_true", help="do not refit the remaining weights to make up for what is removed"
     )
     parser.add_argument("--no_bench", action="store_true", help="do not time the smaller model")
-    parser.add_argument("--seed", type=int, default=42, help="of the method's random numbers (default: 42)")
-    parser.add_argument("--batch_size", type=positive, help="examples at a time (default: 32; clm: 8)")
-    parser.add_argument("--use_cpu", action="store_true", help="stay on the CPU")
+    parser.add_argument("--seed", type=int, default=42, help="seed of the method's random numbers (default: 42)")
+    parser.add_argument("--batch_size", type=positive, help="batch size (default: 32; clm: 8)")
+    parser.add_argument("--use_cpu", action="store_true", help="use the CPU even if there is a GPU")
 
 
 def run(args: argparse.Namespace, output: Output) -> None:
@@ -124,7 +125,7 @@ def _places(args: argparse.Namespace) -> Path | None:
 
     if not args.out and not args.output_dir:
         raise AttentrimError(
-            "Say what to write: --out PLAN.json, --output_dir DIRECTORY for the smaller model, or both."
+            "Nothing to write: give --out PLAN.json, --output_dir DIRECTORY for the smaller model, or both."
         )
     if args.out:
         check_output_file(args.out)

@@ -25,10 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         dest="runs",
         metavar="DIR",
-        help="a directory that `attentrim train` or `compare` wrote; give it several times to compare runs",
+        help="a directory written by `attentrim train` or `attentrim compare`; repeat the flag to compare runs",
     )
     parser.add_argument(
-        "--out", metavar="FILE", help=f"(default: {PAGE} in the directory; {COMPARISON} here, of several)"
+        "--out",
+        metavar="FILE",
+        help=f"the page to write (default: {PAGE} in the run directory; for several runs, {COMPARISON} here)",
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from .output import Output, positive
 
-HELP = "list the layers of a model, what it kept of each, and its size"
+HELP = "show what is left in each layer of a model, and its size"
 EXAMPLES = """  attentrim show --model bert-base-uncased
   attentrim show --model ./small --json"""
 

@@ -10,17 +10,17 @@ from ..indices import from_text, is_index
 from .output import Output, size_fields, size_table
 from .vocabulary import Vocabulary, add_vocabulary_arguments, wants_vocabulary
 
-HELP = "remove what a plan names (heads, neurons, layers, attention patterns) or what texts do not need (tokens)"
+HELP = "remove what a plan lists (heads, neurons, layers, attention patterns), or tokens that your texts do not use"
 EXAMPLES = """  attentrim trim --model ./fine-tuned --plan plan.json --output_dir ./small
   attentrim trim --model ./fine-tuned --heads 0:1,5 3:0 --neurons 0:0-511 --layers 10,11 --output_dir ./small
   attentrim trim --model ./fine-tuned --plan plan.json --output_dir ./stock --portable
   attentrim trim --model ./fine-tuned --vocabulary texts.txt --output_dir ./small
   attentrim trim --model ./fine-tuned --vocabulary_task sst2 --data_dir glue/SST-2 --output_dir ./small"""
 FLAGS = {
-    "heads": ("SITE:HEADS", "heads to remove, such as 0:1,5 (no plan file)"),
-    "uniform": ("SITES", "sites to make uniform, such as 10,11 (no plan file)"),
-    "neurons": ("BLOCK:NEURONS", "feed-forward neurons to remove, such as 0:0-511 (no plan file)"),
-    "layers": ("LAYERS", "layers to remove, such as 10,11 (no plan file)"),
+    "heads": ("SITE:HEADS", "heads to remove, such as 0:1,5 (instead of --plan)"),
+    "uniform": ("SITES", "sites to make uniform, such as 10,11 (instead of --plan)"),
+    "neurons": ("BLOCK:NEURONS", "feed-forward neurons to remove, such as 0:0-511 (instead of --plan)"),
+    "layers": ("LAYERS", "layers to remove, such as 10,11 (instead of --plan)"),
 }
 MOST = 2**22
 """More than any number on a command line can mean."""
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--portable",
         action="store_true",
-        help="use stock classes only, so that it loads without attentrim (smaller only where stock classes can be)",
+        help="save in stock classes, which load without attentrim (some removed parts may stay as zeros)",
     )
 
 
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, output: Output) -> None:
     fewer_tokens = wants_vocabulary(args)
     if (args.plan and by_hand) or not (args.plan or by_hand or fewer_tokens):
         flags = ", ".join(f"--{name}" for name in FLAGS)
-        raise AttentrimError(f"Say what to remove: either --plan, or any of {flags}; or --vocabulary.")
+        raise AttentrimError(f"Nothing to remove: give --plan, or any of {flags}, or --vocabulary.")
 
     from ..card import try_card
     from ..checkpoint.saving import saving
@@ -91,8 +91,8 @@ def run(args: argparse.Namespace, output: Output) -> None:
         output.say(line)
     left = unshrunk(model, plan) if args.portable else []
     for text in left:
-        output.say(f"what stock classes cannot do without: {text}")
-    output.say(f"saved to {output_dir}" + (f", with {len(copied)} files from beside the model" if copied else ""))
+        output.say(f"kept, because stock classes need it: {text}")
+    output.say(f"saved to {output_dir}" + (f", with {len(copied)} other files of the model" if copied else ""))
     needs = "import attentrim; " if stored_plan(small) else ""
     output.say(f"load it with: {needs}{type(small).__name__}.from_pretrained({args.output_dir!r})")
     output.result(

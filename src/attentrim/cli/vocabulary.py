@@ -23,13 +23,13 @@ def add_vocabulary_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--vocabulary", nargs="+", metavar="FILE", help=f"keep the tokens of these texts: {texts}")
     group.add_argument("--vocabulary_task", metavar="NAME", help="keep the tokens of this task's training texts")
     group.add_argument(
-        "--vocabulary_check", nargs="+", metavar="FILE", help="count the texts here that need tokens that are gone"
+        "--vocabulary_check", nargs="+", metavar="FILE", help="count the texts in these files that need removed tokens"
     )
     add_settings(group, [*WHERE, *COLUMNS])
 
 
 def wants_vocabulary(args: argparse.Namespace) -> bool:
-    """Whether the vocabulary is to be trimmed; raises where flags are given that say nothing then."""
+    """Whether the vocabulary is to be trimmed; raises an error for flags that have no effect then."""
     wanted = bool(args.vocabulary or args.vocabulary_task)
     for name in ("vocabulary_check", *COLUMNS):
         if getattr(args, name) and not wanted:

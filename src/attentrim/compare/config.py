@@ -49,13 +49,13 @@ def make_experiment(
     common = {**DEFAULTS, **config, **flags}
     _check_common(common)
     if bool(methods) == bool(own.keys() & {"runs", "sweep"}):
-        raise AttentrimError("Say what to compare: either --methods, or --config with runs or sweep.")
+        raise AttentrimError("Nothing to compare: give --methods, or --config with runs or sweep.")
     if methods:
         entries = entries_of_methods(methods, method_config or {}, parse_budget(target_sparsity, speedup), common)
     else:
         if method_config or target_sparsity or speedup:
             raise AttentrimError(
-                "--method_config, --target_sparsity and --speedup go with --methods; a config has its own."
+                "--method_config, --target_sparsity and --speedup go with --methods; a config file sets its own."
             )
         for key, value in {**own, "method_config": common.get("method_config")}.items():
             if key in ("runs", "sweep", "method_config") and not isinstance(value or {}, dict):
@@ -78,7 +78,7 @@ def _check_common(common: Mapping[str, Any]) -> None:
     if not common.get("model") and common.get("task") != EMBEDDED_TASK:
         raise AttentrimError("--model is missing.")
     if not any(common.get(name) for name in DATA_SETTINGS):
-        raise AttentrimError("Say what the data is: --task NAME, --train_file FILE, or --dataset NAME.")
+        raise AttentrimError("No data given: use --task NAME, --train_file FILE or --dataset NAME.")
 
 
 def _check_settings(entries: Sequence[Entry]) -> None:
@@ -94,7 +94,7 @@ def parse_budget(target_sparsity: str | None, speedup: float | None) -> dict[str
         share = parse_sparsity(target_sparsity)
         return {} if share is None else {"target_sparsity": str(share)}
     if target_sparsity is not None:
-        raise AttentrimError("Hold the methods to --target_sparsity or to --speedup, not to both.")
+        raise AttentrimError("Give --target_sparsity or --speedup, not both.")
     if not speedup > 1:
         raise AttentrimError(f"--speedup must be above 1. Got {speedup:g}.")
     return {"speedup": f"{speedup:g}"}
@@ -126,5 +126,7 @@ def parse_seeds(wanted: Any) -> tuple[int, ...]:
     except ValueError:
         found = []
     if not found or len(set(found)) < len(found) or min(found) < 0:
-        raise AttentrimError(f"--seeds is how many seeds, or a list of different ones such as 3,4. Got {wanted}.")
+        raise AttentrimError(
+            f"--seeds must be a number of seeds, or a list of different seeds such as 3,4. Got {wanted}."
+        )
     return tuple(found)

@@ -61,14 +61,18 @@ class Experiment:
         before: set[str] = set()
         for entry in self.entries:
             if not NAME.fullmatch(entry.name):
-                raise AttentrimError(f"{entry.name!r} is no name for a run: letters, digits and any of -_.=+ only.")
+                raise AttentrimError(
+                    f"{entry.name!r} is not a valid name for a run: use letters, digits and -_.=+ only."
+                )
             if entry.name in before:
                 raise AttentrimError(f"There are two runs with the name {entry.name!r}.")
             for name in sorted(entry.needs - before):
-                raise AttentrimError(f"The run {entry.name!r} needs {name!r}, which is no run before it.")
+                raise AttentrimError(f"The run {entry.name!r} needs {name!r}, which is not an earlier run.")
             before.add(entry.name)
         if self.baseline is not None and self.baseline not in before:
-            raise AttentrimError(f"The baseline {self.baseline!r} is none of the runs: {', '.join(sorted(before))}.")
+            raise AttentrimError(
+                f"The baseline {self.baseline!r} is not one of the runs: {', '.join(sorted(before))}."
+            )
 
 
 def entries_of_methods(
@@ -152,7 +156,7 @@ def chosen_entries(entries: Sequence[Entry], names: Sequence[str]) -> list[Entry
 def _checked(entry: Entry) -> Entry:
     """An entry whose method and settings can be. What stands in for directories is not looked at."""
     if "method" not in entry.settings:
-        raise MethodError(f"The run {entry.name!r} names no method: plain fine-tuning is 'method: none'.")
+        raise MethodError(f"The run {entry.name!r} names no method: for plain fine-tuning set 'method: none'.")
     name, settings = entry.settings["method"], entry.settings.get("method_config") or {}
     if name == NO_METHOD:
         return Entry(entry.name, {key: value for key, value in entry.settings.items() if key != "method_config"})

@@ -144,11 +144,11 @@ def _outcome(run: Run, error: str | None = None) -> Outcome:
 
 
 def check_kept(runs: Sequence[Run]) -> None:
-    """Runs of another experiment must not pass for runs of this one."""
+    """Runs of another experiment must not be taken for runs of this one."""
     for run in runs:
         if run.done and read_json(run.directory / SETTINGS, "the settings") != json.loads(json.dumps(run.settings)):
             raise AttentrimError(
-                f"{run.directory} was run with other settings: choose another --output_dir, or delete that directory."
+                f"{run.directory} was made with other settings: choose another --output_dir, or delete that directory."
             )
         if run.done and (run.directory / DATA).is_file() and (run.directory / DATA).read_text() != fingerprint(run):
             raise AttentrimError(
@@ -165,7 +165,7 @@ def fingerprint(run: Run) -> str:
 
 
 def _forget_those_without_weights(runs: Sequence[Run]) -> None:
-    """A run that another one starts from is run again if its weights were dropped."""
+    """A run that another one starts from is run again if its weights were deleted."""
     needed = {place for run in runs if not run.done for place in run.needs}
     for run in reversed(runs):
         if run.done and run.directory in needed and not list(run.directory.glob("model*.safetensors")):

@@ -29,7 +29,7 @@ DISTANCES = ("distill_logits", "distill_hidden", "distill_embedding", "distill_s
 
 @dataclass(kw_only=True)
 class Distillation(Options):
-    """How much to learn from a teacher. Works with any method and with none.
+    """What to learn from a teacher, and with what weight. Works with any method and with none.
 
     trainer = attentrim.Trainer(model=model, teacher=teacher, distillation=attentrim.Distillation(logits=1.0), ...)
     """
@@ -38,18 +38,18 @@ class Distillation(Options):
     hidden: float = option(0.0, "weight of the distance to the teacher's hidden states in the loss", NOT_NEGATIVE)
     embedding: float = option(
         0.0,
-        "weight of the distance to the teacher's sentence embeddings (1 less the cosine) in the loss",
+        "weight of the distance to the teacher's sentence embeddings (1 - cosine) in the loss",
         NOT_NEGATIVE,
     )
     similarity: float = option(
-        0.0, "weight of the squared error of the similarities between the texts of a batch in the loss", NOT_NEGATIVE
+        0.0, "weight of the squared error in the similarities between the texts of a batch in the loss", NOT_NEGATIVE
     )
     temperature: float = option(2.0, "temperature of the logits when distilling", POSITIVE)
     noise: float = option(
-        0.0, "distil on a corrupted copy of each batch, in which this share of the words are other ones", SHARE
+        0.0, "distil on a corrupted copy of each batch, with this share of the words replaced at random", SHARE
     )
     label_weight: float = option(
-        1.0, "weight of the labels' own loss when distilling; 0: learn from the teacher alone", NOT_NEGATIVE
+        1.0, "weight of the loss on the labels when distilling; 0: learn only from the teacher", NOT_NEGATIVE
     )
 
     def __post_init__(self) -> None:

@@ -20,8 +20,8 @@ def by_text(mine: Tensor, theirs: Tensor, embedding: float, similarity: float) -
     """The same for each text, [batch]: its own distance, and the mean over the pairs that it is the first of."""
     if embedding and mine.shape != theirs.shape:
         raise MethodError(
-            f"The model embeds a text in {mine.shape[-1]} numbers, its teacher in {theirs.shape[-1]}: set the weight "
-            "embedding to 0 and learn from similarities, or take another teacher."
+            f"The model's embeddings have {mine.shape[-1]} numbers, the teacher's {theirs.shape[-1]}: set the weight "
+            "embedding to 0 and learn from similarities, or use another teacher."
         )
     mine, theirs = (nn.functional.normalize(vectors.float(), dim=-1) for vectors in (mine, theirs))
     distances = mine.new_zeros(len(mine))

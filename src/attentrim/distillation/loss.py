@@ -101,7 +101,7 @@ def distillation_loss(
     if hidden:
         mine, theirs = (_states(output, removed_layers) for output in (student, teacher))
         if not mine or [state.shape for state in mine] != [state.shape for state in theirs]:
-            raise MethodError("Distillation of hidden states needs a teacher with as many layers, as wide.")
+            raise MethodError("Distillation of hidden states needs a teacher with as many layers of the same width.")
         parts.append(hidden * _between_states(mine, theirs, batch))
     return torch.stack(parts).sum()
 

@@ -27,9 +27,9 @@ def copy_as_teacher(model: Any) -> Any:
 
 
 def load_as_teacher(folder: Path, model: Any, device: torch.device) -> Any:
-    """The dense model of an interrupted run, to go on with."""
+    """The dense model of an interrupted run."""
     if not folder.is_dir():
-        raise MethodError(f"Cannot go on: the dense model to distil from is not in {folder}.")
+        raise MethodError(f"Cannot resume: the dense model to distil from is not in {folder}.")
     model = unwrap(model)
     with loading_whole():
         stored = type(shape_of(model)).from_pretrained(folder, attn_implementation=model.config._attn_implementation)

@@ -1,13 +1,13 @@
-"""Write a model as ONNX with dynamic batch and sequence, and check in onnxruntime that the file answers like it.
+"""Export a model to ONNX with dynamic batch and sequence, and compare the file with the model in onnxruntime.
 
     report = export_onnx(model, "exported")
     session = onnxruntime.InferenceSession(report.path)
     session.run(None, dict(tokenizer(texts, return_tensors="np", padding=True)))
 
-    export_onnx(model, "exported", quantize="int8")     # a quarter of the size, and other answers: look at the report
+    export_onnx(model, "exported", quantize="int8")     # a quarter of the size, slightly other outputs: see the report
 
-The inputs of the file are those that a tokenizer or processor makes: token types only where the model distinguishes
-several (`type_vocab_size` above 1), as tokenizers do. Decoders come without a cache.
+The inputs of the file are those that a tokenizer or processor makes. Token types are among them only if the model has
+several (`type_vocab_size` above 1). Decoders are exported without a cache.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ def export_onnx(
     tolerance: float = 1e-4,
     quantize: str | None = None,
 ) -> ExportReport:
-    """Write `model` to `output_dir`/model.onnx and check it, at other shapes than those it was traced with.
+    """Write `model` to `output_dir`/model.onnx, and check it at other shapes than it was traced with.
 
-    `batch` and `length` (tokens of text, frames of speech) are the shapes of the trace; the file takes any. Every
-    output must agree within `tolerance` · max(1, its largest value), or an `ExportError` is raised and nothing is
-    written. The model itself stays as it is.
+    `batch` and `length` (tokens of text, frames of speech) are the shapes of the trace; the file accepts any. Every
+    output must agree within `tolerance` · max(1, its largest value). Otherwise an `ExportError` is raised and nothing
+    is written. The model itself is not changed.
 
-    With `quantize="int8"` the checked file is written in int8 instead: linear layers and embeddings in 8 bits,
-    activations quantised as they come; linear layers whose inputs 8 bits cannot hold stay in float. No tolerance
-    applies to it; the report says how far its answers are off.
+    With `quantize="int8"` the checked file is then quantised: linear layers and embeddings to 8 bits, activations at
+    run time. Linear layers whose inputs do not fit into 8 bits stay in float. No tolerance applies; the report
+    contains the largest difference from the model.
     """
     model = unwrap(model)
     refusals.refuse_arguments(model, output_dir, batch, length, tolerance, quantize)

@@ -30,7 +30,7 @@ def refuse_arguments(
     if Path(output_dir).is_file():
         raise wrong("output_dir", "a directory, new or existing", str(output_dir))
     if batch < 2:
-        raise wrong("batch", "at least 2, because the exporter takes a size of 1 for a constant", batch)
+        raise wrong("batch", "at least 2, because the exporter treats a size of 1 as a constant", batch)
     if length < 4:
         raise wrong("length", "at least 4, so that the check can use shorter inputs than the trace", length)
     if not tolerance > 0:
@@ -47,8 +47,8 @@ def refuse_arguments(
 def refuse_model(model: Any) -> None:
     if any(hasattr(site.module, CONTROL) for site in find_sites(model)):
         raise ExportError(
-            "This model is under control, and its gates and masks would not be in the file: detach the control, "
-            "and export attentrim.trim(model, plan)."
+            "A Control is attached to this model, and its gates and masks would not be exported: detach it, and "
+            "export attentrim.trim(model, plan)."
         )
     for parameter in model.parameters():
         if parameter.is_meta:

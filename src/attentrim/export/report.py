@@ -15,12 +15,12 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 class ExportError(AttentrimError):
-    """A model that cannot be exported, or whose export does not answer like it."""
+    """A model that cannot be exported, or whose export gives other outputs."""
 
 
 @dataclass(frozen=True)
 class ExportReport:
-    """What was written, and how it compared with the PyTorch model."""
+    """What was exported, and how it compares with the PyTorch model."""
 
     path: str
     model_type: str
@@ -28,24 +28,24 @@ class ExportReport:
     outputs: tuple[str, ...]
     opset: int
     dynamic_axes: Axes
-    """By input, as the file has them."""
+    """The dynamic axes of each input of the file."""
     traced_shapes: Shapes
     checked_shapes: tuple[Shapes, ...]
     """The inputs of each comparison: padded on the right, padded on the left, and one short row."""
     max_abs_difference: float
-    """The worst of all comparisons, at positions that are not padding."""
+    """The largest difference in all comparisons, without padding."""
     mean_abs_difference: float
-    """Of the output and the comparison that differed most."""
+    """The mean difference of the output that differed most."""
     largest_output: float
-    """The largest absolute value of the output that differed so."""
+    """The largest absolute value of that output."""
     bytes: int
-    """Graph and weights."""
+    """The size of graph and weights."""
     quantize: str | None = None
-    """"int8", where the file is quantised; the differences are then those of the quantised file."""
+    """"int8" if the file is quantised; the differences are then those of the quantised file."""
     bytes_float: int | None = None
-    """Of a quantised file: its size before."""
+    """For a quantised file: its size before quantisation."""
     linear_in_float: int | None = None
-    """Of a quantised file: linear layers that stay in float, since 8 bits cannot hold their inputs."""
+    """For a quantised file: how many linear layers stay in float, because their inputs do not fit into 8 bits."""
 
 
 def shapes_of(inputs: Inputs) -> Shapes:

@@ -45,12 +45,12 @@ REWARD_SOURCES = ("train_split", "dev", "noisy_train")
 
 @dataclass(frozen=True)
 class DataNeeds:
-    """What a method looks at besides the batches that the model trains on. The Trainer provides it."""
+    """The data that a method needs besides the training batches. The Trainer provides it."""
 
     calibration: int = 0
-    """Training examples, with labels, for passes over data: the `calibration` of `attach`."""
+    """How many training examples, with labels, to pass as `calibration` of `attach`."""
     holdout: float = 0.0
-    """The share of the training data to keep out of training; `evaluate` gives the metric on it."""
+    """The share of the training data to hold out; `evaluate` returns the metric on it."""
     rewards: str | None = None
     """What `held_out` draws from: the held-out share (train_split), the evaluation data (dev), or corrupted training
     data (noisy_train)."""
@@ -64,10 +64,10 @@ class DataNeeds:
 
 @dataclass(kw_only=True)
 class Method(Options):
-    """Base of all methods. A method is its own config: fields are settings, checked when it is made."""
+    """Base class of all methods. A method is its own config: its fields are settings, checked when it is created."""
 
     name: ClassVar[str]
-    """On the command line and in plans."""
+    """The name on the command line and in plans."""
     summary: ClassVar[str] = ""
     paper: ClassVar[str] = ""
     searches: ClassVar[bool] = False
@@ -120,26 +120,26 @@ class Method(Options):
 
     @property
     def training_defaults(self) -> dict[str, Any]:
-        """TrainingArguments that the command line uses unless told otherwise."""
+        """Default TrainingArguments of the command line for this method."""
         return dict(TRAINING_DEFAULTS)
 
     @property
     def dense(self) -> float:
-        """The share of the steps before anything is removed; what they leave is the teacher of the rest."""
+        """The share of the steps before anything is removed. The model after them is the teacher for the rest."""
         return 0.0
 
     @property
     def restarts(self) -> list[float]:
-        """The shares of the steps at which the learning rate starts its schedule again."""
+        """The shares of the steps at which the learning rate schedule restarts."""
         return [self.dense] if self.dense else []
 
     @property
     def default_distillation(self) -> Distillation | None:
-        """What it learns from the dense model under attentrim's Trainer, unless told otherwise."""
+        """The distillation that attentrim's Trainer uses by default."""
         return None
 
     def starting_from(self, trained: bool) -> Method:
-        """The method for a model that has been trained for its task, or has not."""
+        """The method to use for a model that is already trained for its task, or is not."""
         return self
 
     @property
@@ -149,25 +149,25 @@ class Method(Options):
 
     @property
     def whole_weights(self) -> str:
-        """Why it needs all weights in each process while it trains; empty where it does not.
+        """Why the method needs all weights in each process while it trains; empty if it does not.
 
-        Engines that spread weights over processes (FSDP2, DeepSpeed) are refused then.
+        If it does, engines that shard weights (FSDP2, DeepSpeed) raise an error.
         """
         return ""
 
     @property
     def no_adapters(self) -> str:
-        """Why it cannot train a model that wears adapters (LoRA); empty where it can."""
+        """Why the method cannot train a model with adapters (LoRA); empty if it can."""
         return self.whole_weights
 
     @property
     def data(self) -> DataNeeds:
-        """The data that it needs besides the batches of the training."""
+        """The data that the method needs besides the training batches."""
         return DataNeeds()
 
     @property
     def reason(self) -> str:
-        """By what it removes what it removes, in a sentence for people."""
+        """How the method chooses what to remove, in one sentence for the report."""
         return "This method removes nothing: it changes how the model is trained."
 
     def attach(
@@ -189,11 +189,11 @@ class Method(Options):
             plan = session.plan()
 
         Args:
-            steps: How many optimiser steps the training will take; needed by methods that work to a schedule.
-            calibration: Batches (with labels) that methods which score heads look at; iterated anew each time.
+            steps: The number of optimiser steps of the training; needed by methods that follow a schedule.
+            calibration: Batches with labels, for methods that score heads; iterated from the start each time.
             held_out: Random batches of data that is not trained on.
-            evaluate: Gives the metric of the model as it is, higher being better, on data kept out of training.
-            seed: Of the method's own random numbers; those of torch are left alone.
+            evaluate: Returns the metric of the current model (higher is better) on data that is not trained on.
+            seed: Seed of the method's own random numbers; torch's are not touched.
         """
         session = self.session(model, calibration=calibration, evaluate=evaluate, held_out=held_out, seed=seed)
         try:
@@ -217,7 +217,7 @@ class Method(Options):
             )
 
     def search(self, model: Any, calibration: Iterable[Mapping[str, Any]] | None = None, seed: int = 0) -> Plan:
-        """A plan for `model` as it is: nothing is trained but what the method itself may need."""
+        """A plan for `model` without training it. Some methods train parameters of their own."""
         self.check_search()
         if self.data.calibration and calibration is None:
             raise MethodError(
@@ -249,7 +249,7 @@ def distillation_for(
     """
     old = method.distillation if method is not None else None
     if old is not None and distillation is not None and old != distillation:
-        raise MethodError("Distillation is set twice: leave distill_logits and its like out of the method's settings.")
+        raise MethodError("Distillation is set twice: remove distill_logits and similar settings from the method.")
     if embeds:
         return distillation or old or OF_EMBEDDINGS
     return distillation or old or (method.default_distillation if method is not None else None)
@@ -263,7 +263,7 @@ class GateMethod(Method):
     """Base of the methods that gate units, heads unless told otherwise, and remove some."""
 
     dense_share: float | None = option(
-        None, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
+        None, "share of the steps for plain fine-tuning first; the learning rate schedule then restarts", SHARE
     )
 
     @property
@@ -292,7 +292,7 @@ class GateMethod(Method):
 class SparsityMethod(GateMethod):
     """Base of the methods that can remove a given share."""
 
-    target_sparsity: float | None = option(None, "remove just this share (of what: share_of)", SHARE)
+    target_sparsity: float | None = option(None, "remove exactly this share (of what: see share_of)", SHARE)
 
 
 @dataclass(kw_only=True)
@@ -302,8 +302,8 @@ class PruneMethod(SparsityMethod):
     prune: str = option("heads", "what to prune, comma-separated: heads, neurons")
     share_of: str | None = option(
         None,
-        "what target_sparsity is a share of: heads, parameters or flops; scores and penalties are per cost. none: "
-        "heads where only heads are pruned, flops otherwise",
+        "what target_sparsity is a share of: heads, parameters or flops; scores and penalties are then per parameter "
+        "or FLOP (default: heads if only heads are pruned, otherwise flops)",
         one_of(SHARES_OF),
     )
 
@@ -313,7 +313,8 @@ class PruneMethod(SparsityMethod):
             raise MethodError(f"prune names kinds of structure, each once, such as heads,neurons. Got {self.prune!r}.")
         if self.share_of == "heads" and self.kinds != ("heads",):
             raise MethodError(
-                f"A share of the heads says nothing of {self.prune}: set share_of to parameters or flops."
+                f"With prune={self.prune}, set share_of to parameters or flops: a share of the heads would leave out "
+                "the rest."
             )
 
     @property
@@ -334,10 +335,12 @@ class LearnedMethod(PruneMethod):
     penalty: float | None = option(1e-3, "what each open gate adds to the loss", NOT_NEGATIVE)
     gate_lr: float = option(1.0, "learning rate of the gates' own optimiser", NOT_NEGATIVE)
     ramp_share: float = option(
-        0.6, "with a target: share of the search over which the number of closed gates climbs to it", SHARE_OR_ALL
+        0.6,
+        "with a target: share of the search during which the number of closed gates rises to the target",
+        SHARE_OR_ALL,
     )
     settle_share: float = option(
-        0.2, "with a target: share of all steps, at the end, in which the set is fixed", SHARE
+        0.2, "with a target: share of all steps, at the end, during which the set of closed gates is fixed", SHARE
     )
 
     @property
@@ -350,12 +353,12 @@ class LearnedMethod(PruneMethod):
     def reason(self) -> str:
         if self.target_sparsity is None:
             return (
-                f"Removed are the {' and '.join(self.kinds)} whose gates were closed when training ended: under a "
+                f"Removed the {' and '.join(self.kinds)} whose gates were closed when training ended: under a "
                 "penalty of "
                 f"{self.pressure:g} for each open gate, their parameters sank to where the gate is 0."
             )
         return (
-            f"Removed are {self.target_sparsity:.0%} of {self.subject}: those whose gate parameters were the lowest "
+            f"Removed {self.target_sparsity:.0%} of {self.subject}: those whose gate parameters were the lowest "
             f"when the set was fixed, {self.settle_share:.0%} of the steps before the end."
         )
 
@@ -364,14 +367,14 @@ class LearnedMethod(PruneMethod):
 class ScoringMethod(SparsityMethod):
     """Base of the methods that choose units in one go, and do not learn gates."""
 
-    target_sparsity: float = option(0.5, "remove just this share (of what: share_of)", SHARE)
+    target_sparsity: float = option(0.5, "remove exactly this share (of what: see share_of)", SHARE)
     searches: ClassVar[bool] = True
     chosen_by: ClassVar[str]
-    """What is lowest, or how it is done: goes on after 'Removed are 50% of all heads:'."""
+    """Which units are removed, as the continuation of 'Removed 50% of all heads: those'."""
 
     @property
     def reason(self) -> str:
-        return f"Removed are {self.target_sparsity:.0%} of {self.subject}: those {self.chosen_by}."
+        return f"Removed {self.target_sparsity:.0%} of {self.subject}: those {self.chosen_by}."
 
 
 @dataclass(kw_only=True)

@@ -24,7 +24,7 @@ class MethodCallback(TrainerCallback):
         session = attentrim.AutoAttention(target_sparsity=0.5).attach(model)
         trainer = transformers.Trainer(model=model, callbacks=[MethodCallback(session)], ...)
 
-    Each checkpoint gets the session's state; to go on from one, call `session.load(checkpoint)` before `train`.
+    Each checkpoint gets the session's state. To resume, call `session.load(checkpoint)` before `train`.
     """
 
     def __init__(self, session: Session) -> None:

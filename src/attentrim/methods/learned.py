@@ -43,7 +43,7 @@ class LearnedGates(GateSession):
         raise NotImplementedError
 
     def take_gradient(self) -> Tensor | None:
-        """The gradient of the task loss that this step has collected, to be changed at will; the next starts anew."""
+        """The gradient of the task loss collected in this step. It may be changed: the next step starts with zeros."""
         raise NotImplementedError
 
     def learn(self, gradient: Tensor) -> None:
@@ -131,7 +131,7 @@ class LearnedGates(GateSession):
 
     def explain_all_closed(self, step: int) -> str:
         if not self.parameters.isfinite().all():
-            return f"The gate parameters are not numbers any more at step {step}: the loss turned NaN or infinite."
+            return f"The gate parameters are no longer finite at step {step}: the loss turned NaN or infinite."
         return (
             f"{super().explain_all_closed(step)} Lower the penalty (now {self.method.pressure:g}) or gate_lr (now "
             f"{self.method.gate_lr:g}), or set target_sparsity."

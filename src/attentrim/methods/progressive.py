@@ -58,7 +58,7 @@ class SitePruning:
         if self.count is None:
             return sites if self.max_drop is not None else max(1, sites // 2)
         if self.count > sites:
-            raise MethodError(f"{self.count} sites are to be made uniform; this model has {sites} sites with heads.")
+            raise MethodError(f"{self.count} sites should be made uniform; this model has {sites} sites with heads.")
         return self.count
 
 

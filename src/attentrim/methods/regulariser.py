@@ -13,7 +13,7 @@ from .session import Session
 
 
 class RegulariserSession(Session):
-    """Draws anew before each training forward, from torch's random numbers, as dropout does; evaluation is plain."""
+    """Draws again before each training forward, from torch's random numbers, as dropout does; evaluation is plain."""
 
     method: Regulariser
 
@@ -27,7 +27,7 @@ class RegulariserSession(Session):
             self.draw()
 
     def draw(self) -> None:
-        """Set what this forward leaves out; nothing where nothing is to be dropped."""
+        """Set what this forward drops, if anything."""
         raise NotImplementedError
 
     @property

@@ -21,14 +21,14 @@ STATE_FILE = "attentrim_method.pt"
 
 
 class Session:
-    """Holds what a method learns and knows how far training has come. Made by `method.attach(model)`.
+    """The state of a method on one model, made by `method.attach(model)`.
 
-    The life of a step has named moments. `follow(optimizer)` or a callback calls them, in this order:
+    `follow(optimizer)` or a callback calls these in each step, in this order:
 
-        start_step()              the weights of the last step are in: look at data, choose, decide
+        start_step()              before the first forward: slow work, such as passes over data and choices
         before_forward(training)  before each forward: set gates and masks, nothing else
         run_batch(run, inputs)    forward and backward of one training batch
-        before_optimizer_step()   gradients are there: the method takes its own step
+        before_optimizer_step()   after the last backward: the method takes its own step
         after_optimizer_step()    the weights are updated
     """
 
@@ -51,50 +51,50 @@ class Session:
         self.model = self.control.model
         self.steps_done = 0
         self.steps: int | None = None
-        """Of the whole training, once it is known."""
+        """The number of steps of the whole training, once it is known."""
         self.shows_progress = True
         self.on_milestone: Callable[[str, Plan], object] | None = None
-        """Called with a name and a plan when a model that is worth keeping is trained, before training goes on. Under
-        a Trainer, the model trimmed by the plan is saved in a directory of that name."""
+        """Called with a name and a plan when a model to keep is trained and training continues. Under a Trainer, the
+        model is trimmed by the plan and saved in a directory of that name."""
         self.control.before_forward(lambda training: self.before_forward(training))
 
     # The life of a session
 
     def begin(self, steps: int) -> None:
-        """Training will take this many optimiser steps. Light: a resumed run calls it, and then `load`."""
+        """Set the number of optimiser steps. It must be cheap: a resumed run calls it before `load`."""
         if steps < 1:
             raise MethodError(f"The number of steps must be 1 or more. Got {steps} instead.")
         self.steps = steps
 
     def start_step(self) -> None:
-        """Before the first forward of an optimiser step, the weights of the last step being in.
+        """Called before the first forward of an optimiser step.
 
-        The moment for all heavy work: passes over data, choices, evaluations. A second call changes nothing.
+        All slow work belongs here: passes over data, choices, evaluations. A second call must change nothing.
         """
 
     def before_forward(self, training: bool) -> None:
-        """Before every forward of the model, in training or not: set the gates and masks that it is to use."""
+        """Called before every forward of the model, in training or not: set its gates and masks."""
 
     def run_batch(self, run: Callable[[], Any], inputs: Mapping[str, Any]) -> Any:
-        """Have `run` do the forward and backward of a training batch. A method may have it done again, later."""
+        """Call `run` for the forward and backward of a training batch. A method may call it again later."""
         return run()
 
     def before_optimizer_step(self, scale: float = 1.0) -> None:
-        """After backward: a step of the method's own. `scale` is what a loss scaler multiplied the loss by."""
+        """Called after backward: the method's own update. `scale` is the factor of a loss scaler."""
         self.steps_done += 1
 
     def after_optimizer_step(self, optimizer: Any, clip: Callable[[], Any] | None = None) -> None:
-        """The optimiser has taken its step. `clip` clips the gradients as the training loop does."""
+        """Called after the optimiser's step. `clip` clips gradients as the training loop does."""
 
     def finish(self) -> None:
-        """Training is over: settle what is still open."""
+        """Called when training ends: make the choices that are still open."""
 
     def search(self) -> None:
         """Choose what to remove without training."""
         raise NotImplementedError
 
     def detach(self) -> None:
-        """Leave the model as it was found."""
+        """Detach from the model and leave it as it was before."""
         self.control.detach()
 
     # What it knows
@@ -118,38 +118,38 @@ class Session:
         return parameter.device
 
     def require_steps(self) -> int:
-        """The number of steps, for what works to a schedule; raises while it is not known."""
+        """The number of steps, for methods with a schedule; raises an error if it is not known."""
         if self.steps is None:
             raise MethodError(
-                f"{type(self.method).__name__} works to a schedule: say how many optimiser steps there will be, "
-                "attach(model, steps=...)."
+                f"{type(self.method).__name__} follows a schedule: pass the number of optimiser steps, attach(model, "
+                "steps=...)."
             )
         return self.steps
 
     def check(self) -> None:
-        """Raise if the run has gone wrong."""
+        """Raise an error if the run has gone wrong."""
 
     @property
     def settled(self) -> bool:
-        """Whether the model as it is now could be the final one."""
+        """Whether the selection is final, so that the current model could be the final one."""
         return True
 
     @property
     def removed_layers(self) -> tuple[int, ...]:
-        """The layers that the model skips now, numbered as in plans: distillation heeds them."""
+        """The layers that the model skips now, numbered as in plans. Distillation takes them into account."""
         return ()
 
     @property
     def keeps_best(self) -> bool:
-        """Whether it goes back to the best state by itself when training ends."""
+        """Whether the method itself restores the best state when training ends."""
         return False
 
     def plan(self) -> Plan:
-        """What to remove, as things stand."""
+        """What to remove according to the current state."""
         return self.planned()
 
     def planned(self, removed: Mapping[str, Any] | None = None, **more: Any) -> Plan:
-        """A plan that removes this, by kind of structure; `more` is said of how it was made."""
+        """A plan that removes these units, by kind of structure; `more` is added to `made_by`."""
         made_by = {
             "method": self.method.name,
             "settings": self.method.settings,
@@ -164,50 +164,50 @@ class Session:
         return {}
 
     def record(self) -> dict[str, Any]:
-        """What one line of the run's history has beyond the numbers of the log."""
+        """What a line of the run's history contains besides the logged numbers."""
         return {}
 
     @property
     def speed_target(self) -> Target | None:
-        """Where the model is to be fast, for methods that work to a speed."""
+        """The setting in which the model should be fast, for methods that work towards a speed."""
         return None
 
     @property
     def timed_here(self) -> bool:
-        """Whether its speed is to be measured on this machine."""
+        """Whether the speed is measured on this machine."""
         return True
 
     @property
     def speeds_asked(self) -> list[float]:
-        """The speed-ups that it works to, slowest first."""
+        """The requested speed-ups, slowest first."""
         return []
 
     def results(self) -> dict[str, Any]:
-        """What goes into the result of a run beside its metrics."""
+        """What to add to the result of a run."""
         return {}
 
     def remarks(self) -> list[str]:
-        """What a reader of the result must know, in sentences."""
+        """Sentences that a reader of the result should know."""
         return []
 
     def companions(self) -> dict[str, AbstractContextManager[None]]:
-        """Networks that train beside the model, by name: each is in the model while its context holds."""
+        """Networks that train beside the model, by name: contexts that put them into the model."""
         return {}
 
     def note(self, numbers: Mapping[str, float]) -> None:
-        """Take up numbers from outside, for the log."""
+        """Add numbers to the log."""
 
     def alternatives(self) -> dict[str, AbstractContextManager[None]]:
-        """Other ways to use the trained model, by name: each holds while the model is evaluated."""
+        """Other ways to use the trained model, by name: contexts in which the model is evaluated."""
         return {}
 
     # Around an optimiser, under a Trainer, and on disk
 
     def follow(self, optimizer: Any, scaler: Any = None) -> None:
-        """Take a step of the method with every step of `optimizer` (a torch optimiser, bare or from accelerate).
+        """Take a step of the method with every step of `optimizer` (a torch optimiser, also from accelerate).
 
-        Starts the first step at once, and each further one when the step before it is done. A loss that is scaled by
-        a `GradScaler` of your own needs that scaler here; accelerate's is found.
+        The first step starts now, and each further one after the one before. If you scale the loss with a
+        `GradScaler` of your own, pass it as `scaler`; accelerate's is found.
         """
         scaler = scaler or getattr(optimizer, "scaler", None)
         inner = getattr(optimizer, "optimizer", optimizer)
@@ -236,12 +236,12 @@ class Session:
         self.steps_done = state["steps_done"] if "steps_done" in state else state["taken"]
 
     def save(self, directory: str | Path) -> None:
-        """Write the state to go on from, and the plan as things stand, into a checkpoint."""
+        """Write the state, for resuming, and the current plan into a checkpoint."""
         torch.save(self.state_dict(), Path(directory) / STATE_FILE)
         self.plan().save(Path(directory) / "plan.json")
 
     def load(self, directory: str | Path) -> None:
         path = Path(directory) / STATE_FILE
         if not path.is_file():
-            raise MethodError(f"Cannot go on from {directory}: it holds no {STATE_FILE}.")
+            raise MethodError(f"Cannot resume from {directory}: it holds no {STATE_FILE}.")
         self.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))

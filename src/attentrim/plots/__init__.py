@@ -1,12 +1,12 @@
-"""Figures of runs, comparisons and measurements.
+"""Figures about runs, comparisons and measurements.
 
     from attentrim import plots
 
     ax = plots.head_map("run")
     ax.figure.savefig("heads.svg")
 
-Every function takes the directory of a run (or what `Recorded.read` made of it) and an `ax` to draw on, and returns
-the `ax`; without one it makes a figure. Nothing is shown or saved.
+Every function takes a run directory (or the `Recorded` read from it) and an `ax` to draw on, and returns the `ax`.
+Without an `ax` it makes a figure. Nothing is shown or saved.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def metric_against_sparsity(results: Results, ax: Axes | None = None) -> Axes:
-    """The metric against the share of heads gone, one line per method; bars are standard deviations (002, Figure 2).
+    """The metric against the share of heads removed, one line per method, with standard deviations.
 
-    Gone are heads that were removed, and those of uniform sites.
+    As in AutoAttention's Figure 2. Heads of uniform sites count as removed.
     """
     found = read_points(results)
     if not found.points:
@@ -44,7 +44,7 @@ def metric_against_sparsity(results: Results, ax: Axes | None = None) -> Axes:
 
 
 def sweep(results: Results, setting: str, ax: Axes | None = None) -> Axes:
-    """Metric (left) and share of heads removed (right) over the values of one setting (002, Figures 6 and 7)."""
+    """Metric (left) and share of heads removed (right) over a setting, as in AutoAttention's Figures 6 and 7."""
     found = read_points(results)
     points = [(value, point) for point in found.points if (value := _value(point, setting)) is not None]
     points.sort(key=lambda pair: pair[0])

@@ -21,7 +21,7 @@ HATCHES = ("", "//", "..", "xx", "\\\\")
 
 
 def metric_against_speed(runs: Run | Iterable[Run], ax: Axes | None = None) -> Axes:
-    """The metric of each model against its measured speed: of all that one training left, or of a family of runs.
+    """The metric of each model against its measured speed, for all models of one training or of several runs.
 
     One line per method; bars are standard deviations over seeds. Dense models are at 1 ×.
     """
@@ -54,7 +54,7 @@ def metric_against_speed(runs: Run | Iterable[Run], ax: Axes | None = None) -> A
 
 
 def layer_times(run: Run, ax: Axes | None = None) -> Axes:
-    """Where the time goes: two stacked bars per layer, before (pale) and after."""
+    """The time of each layer by part, as two stacked bars: before (pale) and after."""
     run = as_run(run)
     found = run.layer_times
     if found is None:

@@ -19,7 +19,7 @@ PLAIN = "plain_"
 
 
 def training_curve(run: Run, name: str = "loss", ax: Axes | None = None) -> Axes:
-    """One number of the log over steps."""
+    """One logged number over steps."""
     run = as_run(run)
     steps, values = run.curve(name)
     if not steps:
@@ -30,7 +30,7 @@ def training_curve(run: Run, name: str = "loss", ax: Axes | None = None) -> Axes
 
 
 def drop_rates(run: Run, ax: Axes | None = None) -> Axes:
-    """How likely attention is dropped, one line per site, over steps (001, Figure 3)."""
+    """Drop probabilities over steps, one line per site, as in AttendOut v2's Figure 3."""
     run = as_run(run)
     steps, rows = next((found for name in RATES if (found := run.by_site(name))[0]), ([], []))
     if not steps:
@@ -47,9 +47,9 @@ def drop_rates(run: Run, ax: Axes | None = None) -> Axes:
 def metric_by_epoch(
     runs: Run | Sequence[Run] | Mapping[str, Run], ax: Axes | None = None, *, metric: str | None = None
 ) -> Axes:
-    """The metric on the evaluation data, epoch by epoch, one line per run (001, Figure 4).
+    """The metric on the evaluation data by epoch, one line per run, as in AttendOut v2's Figure 4.
 
-    A run that trained a plain model beside its own has two lines.
+    A run that also trained a plain model (`plain_run`) has two lines.
     """
     named = _named(runs)
     ax = axes(ax)

@@ -22,8 +22,8 @@ SNAPSHOTS = 3
 def head_map(run: Run | Plan, ax: Axes | None = None, *, step: int | None = None) -> Axes:
     """One square per head, sites from top to bottom; removed heads are crossed out, uniform sites struck through.
 
-    Colours are the gates' parameters, or the scores that heads were chosen by, where the run has them: at its end, or
-    at `step` (the last recorded one up to it).
+    Colours are gate parameters, or the scores that heads were chosen by, if the run has them: at its end, or at the
+    last recorded step up to `step`.
     """
     plan: Plan | None
     if not isinstance(run, str | Path | Recorded):
@@ -48,7 +48,7 @@ def head_map(run: Run | Plan, ax: Axes | None = None, *, step: int | None = None
 
 
 def head_map_over_training(run: Run, ax: Axes | None = None, *, steps: Sequence[int] | None = None) -> Axes:
-    """Head maps at several steps side by side: the start, the middle and the end, or as given (002, Figure 5)."""
+    """Head maps at several steps side by side, as in AutoAttention's Figure 5. Default: start, middle and end."""
     run = as_run(run)
     if not run.gates:
         raise nothing("gates over training", run.path)
@@ -97,9 +97,10 @@ def kept_by_seeds(runs: Sequence[Run | Plan], ax: Axes | None = None) -> Axes:
 
 
 def heads_by_layer(run: Run, ax: Axes | None = None) -> Axes:
-    """Share of heads kept, and how much the attention of kept heads changed, site by site (002, section 5.2).
+    """Share of heads kept, and how much the attention of kept heads changed, by site.
 
-    Changed is 1 - the cosine between a head's attention before training and after, over the run's own sentences.
+    The change is 1 - the cosine between a head's attention before and after training, on the run's example sentences
+    (AutoAttention, section 5.2).
     """
     run = as_run(run)
     if run.plan is None:

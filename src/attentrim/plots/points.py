@@ -102,7 +102,7 @@ def _wrong(data: Any) -> str:
         return "it names no metric"
     for name in ("about", "baseline"):
         if not isinstance(data.get(name) or "", str):
-            return f"{name!r} is no text"
+            return f"{name!r} is not text"
     for name, fits in (("runs", _is_run), ("summary", _is_summary)):
         found = data.get(name, [])
         if not isinstance(found, list) or not all(map(fits, found)):

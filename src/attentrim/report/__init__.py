@@ -4,7 +4,7 @@
 
     write_report(["run"], "report.html")
 
-It needs no network and no server. Importing this package imports neither torch nor matplotlib.
+The file needs no network and no server. Importing this package imports neither torch nor matplotlib.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["write_report"]
 
 
 def write_report(runs: Sequence[str | Path], out: str | Path) -> list[Recorded]:
-    """Write the report of one run, or the comparison of several, to `out`; what was read of each.
+    """Write the report of one run, or a comparison of several, to `out`. Returns what was read of each run.
 
     A directory of `attentrim compare` stands for all of its runs.
     """

@@ -44,8 +44,8 @@ def about_examples(run: Recorded) -> str:
     text = f"Measured on {run.metrics['examples']:,} examples of {run.validation_data}, with one seed."
     interval = interval_of(run)
     if interval is None:
-        return f"{text} No interval is given: the answers to the single examples were not kept."
+        return f"{text} There is no interval, because the answers to single examples were not kept."
     return (
         f"{text} The 95% interval of the accuracy, {interval[0]:.4f} to {interval[1]:.4f} (Wilson), covers the choice "
-        "of examples. It does not cover the seed, nor data of another kind."
+        "of examples, but neither the seed nor other kinds of data."
     )

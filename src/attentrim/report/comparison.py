@@ -58,7 +58,7 @@ def _results(directory: Path, missing: list[str]) -> dict[str, Any] | None:
     try:
         return read_results(directory)
     except AttentrimError:
-        missing.append(f"There is no {RESULTS} that can be read: the comparison has not ended.")
+        missing.append(f"There is no readable {RESULTS}: the comparison has not finished.")
         return None
 
 
@@ -66,7 +66,7 @@ def _points(results: Mapping[str, Any] | None, runs: Sequence[Recorded]) -> tupl
     """The runs as points, or why they cannot be compared."""
     tasks = dict.fromkeys(run.task for run in runs if run.metrics)
     if len(tasks) > 1:
-        return None, f"These runs are of different tasks ({', '.join(tasks)}): their figures are not for comparing."
+        return None, f"These runs are of different tasks ({', '.join(tasks)}): their results cannot be compared."
     try:
         points = read_points(results or runs)
     except AttentrimError as error:

@@ -13,7 +13,7 @@ from .compared import Compared
 from .figures import Numbers, short
 
 SAME_BY_NATURE = ("output_dir", "seed", "data_seed", "no_bench")
-"""Settings that tell runs apart without saying anything."""
+"""Settings that differ between runs without meaning anything."""
 
 
 def summary_table(points: Points, whole: Mapping[str, Any], speeds: Mapping[str, float]) -> Numbers:

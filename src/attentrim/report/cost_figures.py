@@ -29,7 +29,7 @@ def _layers(run: Recorded) -> Figure | None:
     if found is None:
         return None
     gone = [str(layer) for layer, after in zip(found.layers, found.after, strict=True) if after is None]
-    words = f"All layers and what is outside them: {found.total_before:.3g} → {found.total_after:.3g} {found.unit}"
+    words = f"All layers, embeddings and task head: {found.total_before:.3g} → {found.total_after:.3g} {found.unit}"
     words += f" ({found.setting})." + (f" Removed layers: {', '.join(gone)}." if gone else "")
     height = max(SIZE[1], 1.6 + 0.25 * len(found.layers))
     return figure(found.title, lambda ax: plots.layer_times(run, ax), words, size=(SIZE[0], height))

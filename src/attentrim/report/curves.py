@@ -13,7 +13,7 @@ MORE_CURVES = {
     "reward": "Reward",
     "win_rate": "Win rate of the attacker",
     "entropy": "Entropy of the generator",
-    "speedup_by_table": "Speed-up by the table of latencies",
+    "speedup_by_table": "Estimated speed-up (latency table)",
     "layers_removed": "Layers removed",
     "budget_value": "Metric on held-out training data",
     "gates_expected_open": "Expected number of open gates",

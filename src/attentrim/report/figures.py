@@ -35,7 +35,7 @@ class Figure:
     title: str
     svg: str
     words: str
-    """What is to be seen in it."""
+    """What the figure shows, in words."""
     numbers: Numbers | None = None
     wide: bool = False
 

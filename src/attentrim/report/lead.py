@@ -31,7 +31,7 @@ def dense(run: Recorded) -> tuple[str, str | None]:
     if not lacks_dense(run.metrics):
         return "", None
     command = dense_command(str(run.path)) if run.repeatable else None
-    return "The dense model was not measured, so what the removal cost is not known.", command
+    return "The dense model was not evaluated, so what the removal cost is not known.", command
 
 
 def tiles(run: Recorded) -> list[Tile]:
@@ -52,13 +52,13 @@ def _parameters(run: Recorded) -> list[Tile]:
     count, whole = run.metrics.get("parameters"), run.bench.get("parameters_against")
     if count is None:
         return []
-    note = f"{count / whole - 1:+.1%} against before" if whole else f"{count:,}"
+    note = f"{1 - count / whole:.1%} fewer than before" if whole else f"{count:,}"
     return [Tile("parameters", f"{count / 1e6:.2f} M", note, count, "parameters")]
 
 
 def _speed(run: Recorded) -> list[Tile]:
     asked = run.metrics.get("speedup_asked")
-    wanted = f"asked: {asked:g} x; " if isinstance(asked, int | float) else ""
+    wanted = f"requested: {asked:g} x; " if isinstance(asked, int | float) else ""
     return [
         Tile(
             "measured speed-up",
@@ -76,7 +76,7 @@ def _time(run: Recorded) -> list[Tile]:
     seconds, memory = run.metrics.get("train_seconds"), run.metrics.get("peak_memory_bytes")
     if seconds is None:
         return []
-    note = f"{memory / 1e9:.1f} GB of memory at most" if memory else ""
+    note = f"peak memory {memory / 1e9:.1f} GB" if memory else ""
     return [Tile("training time", _duration(seconds), note, seconds, "train_seconds")]
 
 

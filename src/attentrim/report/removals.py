@@ -108,15 +108,15 @@ def removed_in_words(run: Recorded) -> str:
     if not run.plan:
         return f"Nothing was removed from {run.model}."
     gone = ", ".join(run.plan.describe())
-    how = "gone from" if run.metrics.get("trimmed") else "switched off in"
-    earlier = ", a part of it before this run" if "then" in run.made_by else ""
+    how = "Removed from" if run.metrics.get("trimmed") else "Switched off in"
+    earlier = " (in part before this run)" if "then" in run.made_by else ""
     if run.method == "none":
-        earlier = ", all of it before this run"
-    return f"{gone[:1].upper()}{gone[1:]}: {how} {run.model}{earlier}."
+        earlier = " (before this run)"
+    return f"{how} {run.model}{earlier}: {gone}."
 
 
 def layers_table(run: Recorded) -> Numbers | None:
-    """What is left, one row per layer and one column for each sort of place that a layer holds."""
+    """What is left, one row per layer and one column for each type of block in a layer."""
     if not run.plan:
         return None
     from ..breakdown import breakdown

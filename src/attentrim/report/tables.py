@@ -45,8 +45,8 @@ def check(run: Recorded) -> str:
         return ""
     metric = run.metrics["metric"]
     if math.isclose(masked, run.metrics["value"], abs_tol=5e-5):
-        return f"Check: with the attention switched off rather than cut out, {metric} is the same ({masked:.4f})."
-    return f"With the attention switched off rather than cut out, {metric} was {masked:.4f}."
+        return f"Check: with the same parts masked instead of removed, {metric} is the same ({masked:.4f})."
+    return f"With the same parts masked instead of removed, {metric} was {masked:.4f}."
 
 
 def speeds(run: Recorded) -> list[tuple[str, str, str, str]]:
@@ -93,7 +93,7 @@ def layer_times(run: Recorded) -> Numbers | None:
         now = [" removed"] * (len(before) + 1) if after is None else [f"\u00a0{time}" for time in _in_all(after)]
         rows.append([str(layer), *(f"{old} →{new}" for old, new in zip(_in_all(before), now, strict=True))])
     blank = [""] * len(found.parts)
-    rows.append(["outside", *blank, f"{found.outside:.2f}"])
+    rows.append(["other", *blank, f"{found.outside:.2f}"])
     rows.append(["all", *blank, f"{found.total_before:.2f} →\u00a0{found.total_after:.2f}"])
     return Numbers(["layer", *found.parts, "all"], rows)
 

@@ -1,4 +1,4 @@
-"""Directories that a user can go on using: checked before anything is written, with all that belongs to a model."""
+"""Output directories that are usable: checked before anything is written, with all that belongs to a model."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ def check_output_dir(output_dir: str, model: str) -> Path:
         raise AttentrimError("--output_dir is empty.")
     path = Path(output_dir)
     if path.resolve() == Path(model).resolve():
-        raise AttentrimError(f"--output_dir is the directory of the model {model}: choose another, so that it stays.")
+        raise AttentrimError(
+            f"--output_dir is the directory of the model {model}: choose another, so that the model is not "
+            "overwritten."
+        )
     if path.exists() and not path.is_dir():
         raise AttentrimError(f"--output_dir {output_dir} is a file.")
     try:
@@ -81,7 +84,7 @@ def _check_writable(place: Path) -> None:
 def copy_companions(
     model: str, stage: Path, say: Say = ignore, output_dir: Path | None = None, leave_out: Sequence[str] = ()
 ) -> list[str]:
-    """Copy what lies beside a local model's weights and is not written anew; the names copied.
+    """Copy what lies beside a local model's weights and is not written again. Returns the names copied.
 
     They go to `stage`, without those that match one of `leave_out`. What `output_dir` holds is no part of the model,
     though it may lie in the model's directory. Links that lead out of the model's directory are not followed: a model

@@ -43,7 +43,7 @@ class Evaluation:
     names: Sequence[str] | None = None
     """The metrics that are reported; None: all that `compute_metrics` gives."""
     most_rows: int = 64
-    """Inputs to run at a time, where nobody says otherwise."""
+    """The default batch size."""
     more_sets: Mapping[str, Callable[[], Evaluation]] = field(default_factory=dict)
     """Other sets that are reported on too, by name, and how to get them."""
     judge: Callable[[Any], dict[str, float]] | None = None

@@ -136,7 +136,7 @@ class _Saved:
     plan: Plan
     """What is gone from it, in the numbering of the full model."""
     still_masked: Plan | None
-    """What is to be masked in it, where it kept its full shape; None where it was trimmed."""
+    """What must be masked in it, if it kept its full shape; None if it was trimmed."""
 
 
 def _dense_result(trainer: Trainer, evaluation: Evaluation) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _weak_reference(result: Mapping[str, Any]) -> str | None:
         return None
     return (
         f"The smaller model is better than the dense one ({number(value)} against {number(before)}), which was not "
-        "trained for long enough to tell what was lost, or to be a good teacher: give it more epochs first."
+        "trained long enough to show what was lost or to be a good teacher: train it for more epochs first."
     )
 
 
@@ -212,5 +212,5 @@ def _speed(writer: RunWriter, final: Any, dense: Any, target: Target) -> dict[st
         padding=PADDING,
     )
     sizes = (cost(final, length=target.length), cost(dense, length=target.length))
-    names = (str(writer.directory), "itself before it was trimmed")
+    names = (str(writer.directory), "the same model before trimming")
     return bench_record(names, sizes, rows, writer.machine, BENCH_REPEATS, PADDING)

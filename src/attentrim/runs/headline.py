@@ -84,7 +84,7 @@ def dense_command(directory: str = "") -> str:
 
 
 def lacks_dense(result: Mapping[str, Any]) -> bool:
-    """Whether something was removed and nobody knows what the metric would be without that."""
+    """Whether something was removed and the metric of the dense model is not known."""
     unknown = (result.get("before") or {}).get("value") is None
     return unknown and bool(result.get("removed")) and bool(result.get("head_trained", True))
 

@@ -13,7 +13,7 @@ from .remarks import Say
 
 
 def check_head(task: Task, config: Any, name: str) -> None:
-    """A fresh, random head would be evaluated, or distilled from, in silence."""
+    """Otherwise a fresh, random head would silently be evaluated or distilled from."""
     heads = config.architectures or []
     if not task.kind.fits(heads):
         saved = heads[0] if heads else "a bare model"
@@ -29,7 +29,7 @@ def as_trained(task: Task, config: Any, name: str, say: Say) -> Task:
     if task.labels is None:
         return task.with_labels(known)
     if len(known) != len(task.labels):
-        raise TaskError(f"{name} tells {len(known)} classes apart; {task.name} has {len(task.labels)}.")
+        raise TaskError(f"{name} has {len(known)} classes; {task.name} has {len(task.labels)}.")
     if not _same_classes(known, task.labels) and not all(label.startswith("LABEL_") for label in known):
         say(f"{name} calls its classes {', '.join(known)}; they are taken for {', '.join(task.labels)}, in this order")
     return task

@@ -25,7 +25,7 @@ class HistoryWriter(TrainerCallback):
         self.trainer = trainer
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """A fresh run starts a fresh file, with what there is before the first step; one that goes on keeps it."""
+        """A new run starts a new file, with the state before the first step; a resumed run keeps it."""
         if not state.is_world_process_zero:
             return
         if state.global_step and self.path.is_file():

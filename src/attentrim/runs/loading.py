@@ -46,12 +46,12 @@ class Loaded:
     stride: int | None
     skip_bad_rows: bool
     fresh_head: bool
-    """Whether the task head was made anew: the model has not been trained for the task."""
+    """Whether the task head is new: the model has not been trained for the task."""
     say: Say
     given: Given | None = None
     """Which columns hold texts to embed: tables of one task may differ in them."""
     teacher: Any = None
-    """The model whose sentence embeddings are to be kept, where that is the task."""
+    """The model whose sentence embeddings are the target, if that is the task."""
     device: Any = "cpu"
     """Where the teacher runs."""
 

@@ -65,7 +65,7 @@ def _saved_as(config: Any) -> Any:
     known = getattr(transformers, config.architectures[0], None)
     if not isinstance(known, type) or not issubclass(known, transformers.PreTrainedModel):
         raise AttentrimError(
-            f"The model's config names {config.architectures[0]!r}, which is no model of transformers."
+            f"The model's config names {config.architectures[0]!r}, which is not a transformers model."
         )
     return known
 

@@ -47,13 +47,15 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def checkpoint_to_resume(directory: Path, wanted: str | None, overwrite: bool) -> str | None:
-    """Where a run goes on: from a checkpoint that it is told, or from its own last one; None: it starts anew.
+    """Where a run resumes: at the given checkpoint, or at its own last one. None: it starts from the beginning.
 
     A finished run stays unless told otherwise.
     """
     if overwrite:
         if wanted:
-            raise AttentrimError("--overwrite_output_dir starts anew, --resume_from_checkpoint goes on: give one.")
+            raise AttentrimError(
+                "--overwrite_output_dir starts over, --resume_from_checkpoint resumes: give only one of them."
+            )
         return None
     if wanted and wanted.lower() not in ("true", "false"):
         return wanted

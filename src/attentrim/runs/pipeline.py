@@ -43,9 +43,9 @@ from .writer import RunWriter
 LENGTH = 128
 """Tokens of the sequence that FLOPs are counted for, where the model has positions for as many."""
 FAR = 10.0
-"""A speed-up that nobody expects: a limit beyond it is not worth a word."""
+"""A speed-up that nobody expects: a limit beyond it is not mentioned."""
 ADAPTERS = ("lora_rank", "lora_alpha", "lora_targets")
-STATES_ALONE = "Only hidden states were distilled: what the model answers, and so its metric, says nothing."
+STATES_ALONE = "Only hidden states were distilled, so the model's predictions and its metric mean nothing."
 
 
 def run(
@@ -64,11 +64,11 @@ def run(
         print(finished.result["value"])
 
     Args:
-        say: Called with remarks, one sentence each.
+        say: Called with each remark, one sentence at a time.
         progress: Shows the progress of training in place of the Trainer's own bar.
-        stoppable: Have SIGTERM and Ctrl-C save a checkpoint first; `Stopped` is raised then.
+        stoppable: Whether SIGTERM and Ctrl-C save a checkpoint and then raise `Stopped`.
 
-    A run that was stopped goes on where it was when it is run again.
+    To resume an interrupted run, call this again with the same settings.
     """
     settings.check()
     base = embedded_model(say) if settings.embedded else str(settings.model)
@@ -128,7 +128,7 @@ def _run(
     if start is None and trainer.is_world_process_zero():
         clear_run(directory)
     elif start is not None:
-        say(f"going on from {start}; --overwrite_output_dir starts anew")
+        say(f"resuming from {start}; --overwrite_output_dir starts over")
     writer = RunWriter(trainer, directory, _shown(trainer), evaluation.data.written(), base)
     writer.write_config(_config(settings, method, distillation, training, defaults))
     _show_progress(trainer, progress)
@@ -148,7 +148,7 @@ def _run(
     )
     keeps = settings.keep_checkpoints or training.save_total_limit != DEFAULTS["save_total_limit"]
     if trainer.is_world_process_zero() and not keeps and (freed := remove_checkpoints(directory)):
-        say(f"removed the checkpoints, to resume from ({freed / 1e6:.0f} MB); --keep_checkpoints keeps them")
+        say(f"removed the training checkpoints ({freed / 1e6:.0f} MB); --keep_checkpoints keeps the last one")
     return finished
 
 
@@ -163,7 +163,7 @@ def _defaults(settings: RunSettings, method: Method | None) -> dict[str, Any]:
 
 
 def _with_teacher(loaded: Loaded, settings: RunSettings, distillation: Distillation | None) -> Distillation | None:
-    """Whose sentence embeddings are to be kept: the model's own as it starts, or those of a teacher."""
+    """Whose sentence embeddings are the target: the model's own at the start, or a teacher's."""
     loaded.teacher = loaded.model
     if not settings.teacher:
         return distillation
@@ -243,7 +243,7 @@ def _choose_by_own_metric(training: TrainingArguments, task: Task, method: Metho
 def _before(loaded: Loaded, teacher: Any, evaluation: Evaluation, training: TrainingArguments) -> dict[str, Any]:
     """What there was to lose: the metrics of the model that the run starts from, or else of its teacher.
 
-    Evaluated before the Trainer is made, which seeds the random numbers anew.
+    Evaluated before the Trainer is made, which seeds the random numbers again.
     """
     model = teacher if loaded.fresh_head else loaded.model
     if model is None:

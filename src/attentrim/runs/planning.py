@@ -138,8 +138,8 @@ def _fastest_within(
         best = plan
     words = f"within {drop:g} of the dense model on held-out training data ({', '.join(found)})"
     if not best:
-        return best, [f"Nothing was removed: no speed that was tried stayed {words}."]
-    return best, [f"Kept is the fastest model {words}."]
+        return best, [f"Nothing was removed: none of the speeds tried stayed {words}."]
+    return best, [f"Kept the fastest model {words}."]
 
 
 def _batches(loaded: Loaded, data: Any, samples: int, batch_size: int) -> Any:

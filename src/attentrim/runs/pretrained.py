@@ -22,7 +22,7 @@ VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm")
 
 
 def load_with_tokenizer(name: str, task: Task, fresh_head: bool, changes: Mapping[str, Any]) -> tuple[Any, Any, bool]:
-    """Model and tokenizer, and whether any of the model's weights had to be made anew."""
+    """Model and tokenizer, and whether any of the model's weights had to be reinitialised."""
     model, fresh = _load(name, task, fresh_head, changes)
     tokenizer = load_tokenizer(name, task.kind.words)
     if tokenizer.pad_token is None:
@@ -45,9 +45,7 @@ def load_teacher(name: str, task: Task, bare: bool = False) -> Any:
     if task.kind.classes:
         known = class_names(teacher.config)
         if len(known) != len(task.named_labels):
-            raise TaskError(
-                f"The teacher {name} tells {len(known)} classes apart; there are {len(task.named_labels)}."
-            )
+            raise TaskError(f"The teacher {name} has {len(known)} classes; the data has {len(task.named_labels)}.")
         put_in_order(teacher, known, task.named_labels, name)
     return teacher
 

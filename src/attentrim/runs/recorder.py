@@ -20,7 +20,7 @@ LONGEST = 128
 
 
 class RunRecorder:
-    """Makes the directory of a run: checkpoint, plan, metrics, history, attention, speed and model card.
+    """Writes a run directory: checkpoint, plan, metrics, history, attention, speed and model card.
 
         recorder = RunRecorder(trainer, "run", sentences=["The keys to the cabinet are here."])
         trainer.train()
@@ -29,11 +29,11 @@ class RunRecorder:
     Then `attentrim report --run run` shows it.
 
     Args:
-        trainer: Of attentrim, before training.
-        directory: Where everything goes.
-        sentences: Texts whose attention is kept, before training and after; they need the trainer's processing_class.
-        batches: The same as model inputs, one example each, with `sentences` as people read them.
-        base: The name or directory of the model that training starts from; by default what the model's config says.
+        trainer: An attentrim Trainer, before training.
+        directory: Where to write.
+        sentences: Texts whose attention is recorded before and after training; needs the trainer's processing_class.
+        batches: The same as model inputs, one example each, with `sentences` as the readable texts.
+        base: The name or directory of the model that training starts from; by default taken from the model's config.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class RunRecorder:
         base: str | None = None,
     ) -> None:
         if isinstance(sentences, str):
-            raise MethodError("'sentences' is a list of texts: put the one into brackets.")
+            raise MethodError("'sentences' must be a list of texts: put a single one in brackets.")
         if isinstance(trainer.eval_dataset, dict) or not hasattr(trainer.eval_dataset, "__len__"):
-            raise MethodError("A run is judged at its end: give the Trainer one eval_dataset that has a length.")
+            raise MethodError("The run is evaluated at its end: give the Trainer one eval_dataset that has a length.")
         tokenizer: Any = trainer.processing_class
         if sentences and tokenizer is None:
             raise MethodError("Sentences need a tokenizer: give the Trainer a processing_class.")
@@ -62,9 +62,9 @@ class RunRecorder:
         self.writer = RunWriter(trainer, self.directory, batches, sentences, base)
 
     def finish(self, metric: str, task: str, *, trim: bool = True) -> Any:
-        """After training: evaluate, trim by the method's plan, save, time, and write everything down.
+        """After training: evaluate, trim by the method's plan, save, time, and write the results.
 
-        `metric` is one of those that the Trainer's compute_metrics gives, `task` what the report calls the data.
+        `metric` is one of the metrics of the Trainer's compute_metrics, `task` the name of the data in the report.
         Returns the final model.
         """
         trainer = self.trainer

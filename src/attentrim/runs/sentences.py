@@ -1,4 +1,4 @@
-"""Models that embed sentences, as runs need them: made from a directory, and with what is to be kept."""
+"""Models that embed sentences, as runs need them: made from a directory, with the embeddings to keep."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ def trained_from(directory: str) -> str | None:
 
 
 def answer(loaded: Loaded, data: EncodedDataset) -> None:
-    """Give data the teacher's embeddings as what is to be kept; without a teacher it needs scores."""
+    """Add the teacher's embeddings to the data as targets; without a teacher it needs scores."""
     if data.labels is not None:
         return
     if loaded.teacher is None:
         if data.scores is None:
             raise TaskError(
-                "There is nothing to compare the embeddings with: name the model that they are to be like with "
-                "--teacher, or give scored pairs (--text_column, --text_pair_column, --label_column)."
+                "There is nothing to compare the embeddings with: give the original model with --teacher, or scored "
+                "pairs (--text_column, --text_pair_column, --label_column)."
             )
         return
     teacher = loaded.teacher.to(loaded.device)
     data.labels = list(embeddings_of(teacher, data, loaded.task.kind.collator(loaded.tokenizer)))
     if len(data) <= NEIGHBOURS:
-        loaded.say(f"only {len(data)} texts to evaluate on: neighbours are the {neighbours_of(len(data))} nearest")
+        loaded.say(f"only {len(data)} texts to evaluate on, so neighbours are the {neighbours_of(len(data))} nearest")

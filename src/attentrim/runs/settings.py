@@ -23,7 +23,7 @@ SPEED_METHOD = "fisher"
 EMBEDDED_TASK = "acceptability"
 """The task that needs no files, and has a default model."""
 PLACES = ("model", "teacher", "data_dir", "dataset", "train_file", "validation_file", "test_file")
-"""Settings that may name a file or directory: a config has the whole path, to be of use from anywhere."""
+"""Settings that may name a file or directory: a config has the whole path, so that it works from any directory."""
 
 
 def setting(default: Any, help: str, metavar: str | None = None) -> Any:
@@ -45,14 +45,20 @@ class TaskSettings:
         None, "a model directory, GGUF file or hub name (with --task acceptability: MiniLM-L6)"
     )
     task: str | None = setting(None, f"one of: {', '.join(TASKS.names())}", "NAME")
-    data_dir: str | None = setting(None, "a local copy of the task in its published layout (else: from the hub)")
-    dataset: str | None = setting(None, "a hub name or a directory of `datasets`: your own, or a mirror of the task")
-    dataset_config: str | None = setting(None, "which part of the dataset", "NAME")
+    data_dir: str | None = setting(
+        None, "a local copy of the task in its published layout (default: download it from the hub)"
+    )
+    dataset: str | None = setting(
+        None, "a hub name or a directory saved by `datasets`: your own data, or a mirror of the task"
+    )
+    dataset_config: str | None = setting(None, "the configuration (subset) of the dataset", "NAME")
     train_file: str | None = setting(None, f"your own training data: {', '.join(FORMATS)}", "FILE")
-    validation_file: str | None = setting(None, "(without it: a tenth of the training rows)", "FILE")
-    test_file: str | None = setting(None, "for evaluate --split test", "FILE")
+    validation_file: str | None = setting(
+        None, "your own validation data (default: a tenth of the training rows, held out)", "FILE"
+    )
+    test_file: str | None = setting(None, "your own test data, for evaluate --split test", "FILE")
     task_type: str | None = setting(
-        None, f"one of: {', '.join(TYPES)} (default: by the look of the data, or of the trained model)"
+        None, f"one of: {', '.join(TYPES)} (default: inferred from the data, or from the trained model)"
     )
     text_column: str | None = setting(None, "the column with the text, or with words to tag", "NAME")
     text_pair_column: str | None = setting(None, "the column with the second text of a pair", "NAME")
@@ -64,21 +70,21 @@ class TaskSettings:
     window_stride: int | None = setting(
         None, "read long texts in windows of max_length that overlap by this many tokens; their scores are averaged"
     )
-    skip_bad_rows: bool = setting(False, "skip rows that cannot be read, and say so")
-    max_eval_samples: int | None = setting(None, "evaluate on the first so many examples only")
+    skip_bad_rows: bool = setting(False, "skip rows that cannot be read, and print how many")
+    max_eval_samples: int | None = setting(None, "evaluate only on the first N examples", "N")
 
 
 @dataclass(kw_only=True)
 class RunSettings(TaskSettings):
-    """What makes a run: `attentrim.runs.pipeline.run(RunSettings(...))`.
+    """The settings of a run: `attentrim.runs.pipeline.run(RunSettings(...))`.
 
-    `training` holds fields of TrainingArguments by name; those that are not given have the defaults of
-    `attentrim train`. `method_config` holds the settings of the method.
+    `training` holds fields of TrainingArguments by name; the others have the defaults of `attentrim train`.
+    `method_config` holds the settings of the method.
     """
 
-    max_train_samples: int | None = setting(None, "use the first so many training examples only")
+    max_train_samples: int | None = setting(None, "train only on the first N examples", "N")
     dropout: float | None = setting(
-        None, "the model's own dropout, all of it, if not as its config says; 0: none (as for embedding)", "RATE"
+        None, "the rate of all of the model's own dropout (default: as in its config; for embedding 0)", "RATE"
     )
     method: str | None = setting(
         None,
@@ -96,8 +102,8 @@ class RunSettings(TaskSettings):
     speed_elsewhere: bool = setting(False, speed_help("speed_elsewhere"))
     teacher: str | None = setting(
         None,
-        "the dense model to distil from, trained (default: what the method's dense steps leave; for embedding the "
-        "model as it starts)",
+        "the trained dense model to distil from (default: the model after the method's dense steps; for embedding, "
+        "the model at the start)",
     )
     distill_logits: float | None = setting(None, flag_help("distill_logits"), "X")
     distill_hidden: float | None = setting(None, flag_help("distill_hidden"), "X")
@@ -110,20 +116,20 @@ class RunSettings(TaskSettings):
         None, "train LoRA adapters of this rank on the linear layers, merged at the end (needs peft)", "N"
     )
     lora_alpha: float | None = setting(
-        None, "scale of what adapters add, over their rank (default: 2 x lora_rank)", "X"
+        None, "LoRA's alpha: adapters are scaled by alpha / rank (default: 2 x lora_rank)", "X"
     )
     lora_targets: str | None = setting(
-        None, "the linear layers with adapters, such as q_proj,v_proj (default: all in the model's layers)", "A,B"
+        None, "linear layers that get adapters, such as q_proj,v_proj (default: all inside the model's layers)", "A,B"
     )
-    output_dir: str = setting("", "the run: the final checkpoint, its plan, metrics, history and config")
+    output_dir: str = setting("", "directory of the run: final checkpoint, plan, metrics, history and config")
     overwrite_output_dir: bool = setting(
-        False, "start anew where there is a run already; without it a run that was stopped goes on"
+        False, "start over if the directory holds a run; without it, an interrupted run resumes"
     )
     keep_checkpoints: bool = setting(
         False,
-        "keep the last checkpoint, to resume from, when the run has finished; --save_total_limit N keeps the last N",
+        "keep the last training checkpoint when the run has finished; --save_total_limit N keeps the last N",
     )
-    no_trim: bool = setting(False, "keep the full shape; the plan lies beside it")
+    no_trim: bool = setting(False, "do not trim: save the model in its full shape, with the plan beside it")
     no_bench: bool = setting(False, "do not time the trimmed model at the end")
     method_config: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)

@@ -48,7 +48,7 @@ def find_source(settings: TaskSettings) -> tuple[Task | None, Source]:
     elif files:
         own = OwnFiles(files, Columns("text"))
     else:
-        raise TaskError("Say what the data is: --task NAME, --train_file FILE, or --dataset NAME.")
+        raise TaskError("No data given: use --task NAME, --train_file FILE or --dataset NAME.")
     return None, own if own.has("validation") or not own.has("train") else CutTrain(own)
 
 
@@ -67,7 +67,7 @@ def _published(task: Task, settings: TaskSettings) -> Source:
         raise TaskError("Give either --data_dir or --dataset, not both.")
     if task.generate is not None:
         if settings.data_dir or settings.dataset:
-            raise TaskError(f"{task.name} is made on the spot: leave --data_dir and --dataset out.")
+            raise TaskError(f"{task.name} is generated: leave --data_dir and --dataset out.")
         return Generated(task)
     if settings.data_dir:
         assert task.local is not None
@@ -79,7 +79,7 @@ def _published(task: Task, settings: TaskSettings) -> Source:
 def task_of_own_data(
     settings: TaskSettings, source: Source, split: str, trained: Any, say: Say
 ) -> tuple[Task, Columns]:
-    """For training, by the look of the training data; for a trained model, by its config (`trained`)."""
+    """For training, inferred from the training data; for a trained model, from its config (`trained`)."""
     wanted = given_columns(settings)
     table = source.table(split)
     if table.problems and not settings.skip_bad_rows:
@@ -123,7 +123,7 @@ def kind_of_settings(settings: TaskSettings) -> str | None:
 
 
 def _of_pairs(task: Task) -> Task:
-    """What people say of pairs of texts comes before what a teacher says."""
+    """Human scores of pairs of texts come before a teacher's."""
     return replace(task, metrics=(OF_PAIRS, *task.metrics))
 
 

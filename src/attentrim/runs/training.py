@@ -28,7 +28,7 @@ DEFAULTS = {
 }
 """Over those of TrainingArguments; the metric is the task's own."""
 OF_ONE_RUN = ("output_dir", "resume_from_checkpoint", "logging_dir")
-"""What another run that is to be the same has of its own."""
+"""What differs between a run and its repetition."""
 
 
 def training_arguments(defaults: Mapping[str, Any], values: Mapping[str, Any], output_dir: str) -> TrainingArguments:
@@ -37,7 +37,7 @@ def training_arguments(defaults: Mapping[str, Any], values: Mapping[str, Any], o
     for name in values:
         if name not in known:
             raise AttentrimError(
-                f"{name!r} in the config is no flag and no field of TrainingArguments.{did_you_mean(name, known)}"
+                f"{name!r} in the config is neither a flag nor a TrainingArguments field.{did_you_mean(name, known)}"
             )
     words = [word for name, value in {**defaults, **values}.items() for word in _as_flags(name, value)]
     return _made(_parse(training_parser(), [*words, f"--output_dir={output_dir}"]))

@@ -51,14 +51,14 @@ def encoder_class(config: Any) -> Any:
 
 
 def embedding_model(name: str, **settings: Any) -> Any:
-    """Load the model in a sentence-transformers directory, or under a hub name, so that it embeds texts.
+    """Load a sentence-transformers model from a directory or the hub as a transformers model that embeds texts.
 
         model = attentrim.embedding_model("sentence-transformers/all-MiniLM-L6-v2")
         model(**tokenizer(texts, padding=True, return_tensors="pt")).sentence_embedding
 
-    It is the bare transformers model, with pooling and what follows it in `forward`; `save_pretrained` writes the
-    whole directory. A model without modules gets the mean over its tokens, normalised. `settings` go to
-    `from_pretrained`.
+    It is the bare transformers model, with pooling and any further modules in `forward`. `save_pretrained` writes a
+    complete sentence-transformers directory. A model without modules uses the mean over its tokens, normalised.
+    `settings` are passed to `from_pretrained`.
     """
     modules = find_modules(name)
     config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
@@ -69,7 +69,7 @@ def embedding_model(name: str, **settings: Any) -> Any:
 
 
 def check_embeds(model: Any, name: str, told: bool) -> None:
-    """Raise for a model that cannot embed texts, or that nobody said how to (`told`: it has modules)."""
+    """Raise for a model that cannot embed texts, or whose modules do not say how (`told`: it has modules)."""
     kind = model.config.model_type
     accepted = inspect.signature(type(model).forward).parameters
     if model.config.is_encoder_decoder and kind not in ENCODERS:

@@ -71,7 +71,7 @@ def find_modules(name: str) -> SentenceModules | None:
     if listed[0]["path"]:
         raise UnsupportedModelError(
             f"{name}: its transformer lies in {listed[0]['path']}, as old versions of sentence-transformers wrote it. "
-            "Save it anew: SentenceTransformer(old).save_pretrained(new)."
+            "Save it again: SentenceTransformer(old).save_pretrained(new)."
         )
     lengths: Mapping[str, Any] = next((found for file in LENGTHS if (found := files.mapping(file))), {})
     if lengths.get("transformer_task", "feature-extraction") != "feature-extraction":
@@ -164,7 +164,7 @@ def _dense(files: _Files, path: str) -> Dense:
     weights = files.weights(path)
     weight, bias = weights.get("linear.weight"), weights.get("linear.bias")
     if weight is None or weight.shape != (config.get("out_features"), config.get("in_features")):
-        raise AttentrimError(f"{files.name}: the weights in {path} are not those that its config.json speaks of.")
+        raise AttentrimError(f"{files.name}: the weights in {path} do not match its config.json.")
     return Dense(weight, bias, activation)
 
 

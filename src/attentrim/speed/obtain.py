@@ -39,7 +39,7 @@ def obtain_table(model: Any, target: Target, *, progress: bool = True) -> Table:
     """The table that was kept, or a new one, which is."""
     file = table_file(model, target)
     if file.is_file():
-        with suppress(AttentrimError):  # a damaged one is measured anew
+        with suppress(AttentrimError):  # a damaged one is measured again
             return Table.load(file)
     table = measured_table(model, target, progress=progress)
     try:
@@ -55,7 +55,7 @@ def read_table(path: str, model: Any, *, elsewhere: bool) -> Table:
     here = described_model(model)
     if dict(table.model) != here:
         raise AttentrimError(
-            f"The latency table {path} is of another model ({table.model.get('type')}, of other shapes than this "
+            f"The latency table {path} is for another model ({table.model.get('type')}, other shapes than this "
             f"{here['type']} model). Measure this one: attentrim bench --model M --latency_table FILE."
         )
     _check_layers(path, table, model)
@@ -64,10 +64,10 @@ def read_table(path: str, model: Any, *, elsewhere: bool) -> Table:
     import torch
 
     if table.target.device == "cuda" and not torch.cuda.is_available():
-        raise AttentrimError(f"The latency table {path} is of a GPU, and there is none here{_on_purpose()}")
+        raise AttentrimError(f"The latency table {path} is for a GPU, and there is none here{_on_purpose()}")
     apart = differences(dict(table.machine), this_machine(table.target.device))
     if apart:
-        raise AttentrimError(f"The latency table {path} is of another machine ({'; '.join(apart)}){_on_purpose()}")
+        raise AttentrimError(f"The latency table {path} is from another machine ({'; '.join(apart)}){_on_purpose()}")
     return table
 
 
@@ -86,4 +86,4 @@ def _check_layers(path: str, table: Table, model: Any) -> None:
 
 
 def _on_purpose() -> str:
-    return ": measure here, or set speed_elsewhere to plan for that machine without a measurement of the result."
+    return ": measure it here, or set speed_elsewhere to plan for that machine without timing the result."

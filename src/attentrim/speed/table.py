@@ -40,25 +40,25 @@ class GroupCosts:
 
 @dataclass(frozen=True)
 class Table:
-    """What a model costs, block by block; `fixed` is what lies outside of the layers (embeddings, task head)."""
+    """The cost of each block of a model. `fixed` is the cost of what is outside the layers (embeddings, task head)."""
 
     unit: str
-    """"ms", or "MFLOPs" where nothing was measured."""
+    """"ms", or "MFLOPs" if nothing was measured."""
     fixed: float
     groups: tuple[GroupCosts, ...]
     target: Target
     model: Mapping[str, Any]
-    """What it was made for: the model's type and a fingerprint of its shapes."""
+    """The model that the table was made for: its type and a fingerprint of its shapes."""
     machine: Mapping[str, Any] = field(default_factory=dict)
     checks: tuple[tuple[float, float], ...] = ()
-    """(by this table, of the whole model) of a few narrower models, as speed-ups."""
+    """Speed-ups of a few narrower models: (according to this table, measured as a whole model)."""
 
     @property
     def layers(self) -> dict[int, tuple[LayerPlaces, GroupCosts]]:
         return {layer.index: (layer, group) for group in self.groups for layer in group.layers}
 
     def layer_parts(self, plan: Plan, layer: int) -> dict[str, float]:
-        """What a layer that stays costs, by sort of place, and `rest`."""
+        """The cost of a layer that is kept, by type of block, and `rest`."""
         places, group = self.layers[layer]
         parts = {
             name: sum(group.of_place(level_of(plan, name, index)) for index in here)
@@ -67,7 +67,7 @@ class Table:
         return {**parts, "rest": group.rest}
 
     def cost(self, plan: Plan) -> float:
-        """Of the whole model that a plan leaves."""
+        """The cost of the whole model after a plan."""
         gone = plan.removed_of(layer_kind().name)
         return self.fixed + sum(
             sum(self.layer_parts(plan, index).values()) for index in self.layers if index not in gone
@@ -75,7 +75,7 @@ class Table:
 
     @property
     def dense(self) -> float:
-        """Of the model as it is."""
+        """The cost of the full model."""
         return self.fixed + sum(self.layer_cost(layer, group) for layer, group in self.layers.values())
 
     def layer_cost(self, layer: LayerPlaces, group: GroupCosts) -> float:
@@ -83,7 +83,7 @@ class Table:
         return group.rest + sum(full)
 
     def corrected(self, asked: float) -> float:
-        """The speed-up to ask of this table for one of the whole model, by what the checks said of it."""
+        """The speed-up to request from this table for a speed-up of the whole model, according to `checks`."""
         if not self.checks:
             return asked
         points = sorted([(1.0, 1.0), *((whole, table) for table, whole in self.checks)])
@@ -124,7 +124,7 @@ class Table:
     def load(cls, path: str | Path) -> Table:
         data = read_json(path, "the latency table", follow=True)
         if not isinstance(data, dict) or "groups" not in data:
-            raise AttentrimError(f"{path} is no latency table.")
+            raise AttentrimError(f"{path} is not a latency table.")
         if data.get("version") != VERSION:
             raise AttentrimError(
                 f"{path} is a latency table of version {data.get('version')!r}; this attentrim reads {VERSION}."

@@ -1,4 +1,4 @@
-"""Where and how a model is to be fast. Imports no torch until a target is completed."""
+"""Where and how a model should be fast. Imports no torch until a target is completed."""
 
 from __future__ import annotations
 

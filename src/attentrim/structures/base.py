@@ -1,4 +1,4 @@
-"""What a kind of structure is: units of a model that can be found, gated, removed and silenced."""
+"""What a kind of structure is: units of a model that can be found, gated and removed."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from .live import LiveGate
 
 Removed = Mapping[int, tuple[int, ...]]
-"""What goes, by place: the units within it, or () where the place itself is the unit."""
+"""The removed units by place (site, block or layer), or () if the place itself is the unit."""
 Shapes = Mapping[str, tuple[Any, ...]]
 """The places of a model by their plural name: 'sites', 'blocks', 'layers'."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """How much of a kind there is after a plan, for people."""
+    """How much a plan leaves of one kind, for reports."""
 
     label: str
     """'attention heads kept'"""
     kept: int
     total: int
     key: str
-    """The name in results of what the number is from."""
+    """The entry in results that the number comes from."""
     apart: int = 0
     """Units that are neither kept nor removed; `remark` says where they are."""
     remark: str = ""
 
     @property
     def note(self) -> str:
-        """What goes beside the numbers: '16.7% removed, 36 in uniform sites'."""
+        """The text beside the numbers: '16.7% removed, 36 in uniform sites'."""
         removed = self.total - self.kept - self.apart
         share = f"{removed / self.total:.1%} removed" if removed else "none removed"
         return f"{share}, {self.apart} {self.remark}" if self.apart else self.remark or share
 
 
 class Place(Protocol):
-    """A part of a model that holds units, or is one."""
+    """A part of a model that contains units or is one: a site, a block or a layer."""
 
     @property
     def index(self) -> int: ...
@@ -62,30 +62,30 @@ class Place(Protocol):
 
 
 class Structure(ABC):
-    """One kind of thing that can be removed. All that is known of a kind is in its own module."""
+    """One kind of part that can be removed. Everything about a kind is in its own module."""
 
     name: ClassVar[str]
-    """In plans and on the command line: 'heads'."""
+    """The name in plans and on the command line: 'heads'."""
     unit: ClassVar[str]
-    """One of them, in words: 'head'."""
+    """The word for one unit: 'head'."""
     plural: ClassVar[str] = ""
-    """Many of them, in words, where that is not the name."""
+    """The word for several units, if it is not the name."""
     places: ClassVar[str]
-    """Where they are: 'sites'. Kinds with the same places share their numbering."""
+    """The parts that contain the units: 'sites'. Kinds with the same places share their numbering."""
     place: ClassVar[str]
     shape: ClassVar[type[Shape]]
     block: ClassVar[str] = ""
-    """What a table of times calls the places: 'attention'."""
+    """The name of the places in tables of times: 'attention'."""
     most_units: ClassVar[int] = 2**23
-    """More than any model has: a file that claims more is damaged, and would fill memory."""
+    """More than any model has. A file that claims more is damaged, and would fill the memory."""
     within: ClassVar[bool] = False
     """Whether units are numbered within their place; otherwise the place itself is the unit."""
     renumbers: ClassVar[bool] = False
-    """Whether removing a unit takes other places with it and changes the numbers of those that follow."""
+    """Whether removing a unit also removes other places and renumbers those that follow."""
     in_config: ClassVar[bool] = False
-    """Whether a stock model made from the trimmed model's config lacks the units already."""
+    """Whether a stock model built from the trimmed model's config already lacks the units."""
     traced: ClassVar[bool] = True
-    """Whether the history of a run follows single units; otherwise it counts them by place."""
+    """Whether the history of a run records single units; otherwise it counts them by place."""
 
     # Where they are
 
@@ -94,29 +94,29 @@ class Structure(ABC):
         """The places of a model, in order, each a `Place`."""
 
     def units(self, shape: Any) -> int:
-        """How many units a place of this shape has that can be removed one by one."""
+        """The number of units in a place of this shape that can be removed one by one."""
         return 1
 
     def group(self, shape: Any, unit: int) -> tuple[int, ...]:
-        """The units that go together when the gate with this number is closed."""
+        """The units that are removed together when this gate is closed."""
         return (unit,)
 
     def gates(self, shape: Any) -> int:
-        """How many gates a place of this shape has."""
+        """The number of gates in a place of this shape."""
         return self.units(shape)
 
     def count(self, shapes: Sequence[Any]) -> int | None:
-        """How many units places of these shapes have together; None where that says nothing of a model's size."""
+        """The number of units in places of these shapes; None if that says nothing about a model's size."""
         return sum(self.units(shape) for shape in shapes)
 
     def refuse(self, model: Any, removed: Removed) -> None:
-        """Raise if this model's units cannot be removed."""
+        """Raise an error if these units of this model cannot be removed."""
         return
 
     # What a plan says of them
 
     def check(self, index: int, shape: Any, removed: Sequence[int]) -> None:
-        """Raise if these units of a place, in ascending order, cannot be removed."""
+        """Raise an error if these units of a place, in ascending order, cannot be removed."""
         if not self.within:
             return
         count = self.units(shape)
@@ -129,7 +129,7 @@ class Structure(ABC):
                 raise PlanError(f"The plan names a {self.unit} of {self.place} {index} twice: {unit}.")
 
     def check_all(self, shapes: Shapes, removed: Removed) -> None:
-        """Raise if these units cannot all be removed together."""
+        """Raise an error if these units cannot all be removed together."""
         return
 
     def shape_after(self, shape: Any, removed: Sequence[int]) -> Any:
@@ -145,37 +145,37 @@ class Structure(ABC):
         return {**shapes, self.places: here}
 
     def vanished(self, shapes: Shapes, removed: Removed) -> dict[str, set[int]]:
-        """The places, of any kind, that go with these units."""
+        """The places, of any kind, that are removed together with these units."""
         return {}
 
     @abstractmethod
     def facts(self, plan: Any) -> dict[str, Any]:
-        """What a plan says of this kind, under the names that results use."""
+        """Numbers about this kind in a plan, under the names used in results."""
 
     @abstractmethod
     def left(self, plan: Any) -> Left | None:
-        """How much a plan leaves of this kind; None where that is not worth a word."""
+        """How much a plan leaves of this kind; None if reports should not mention it."""
 
     @abstractmethod
     def describe(self, plan: Any) -> str:
-        """What a plan removes of this kind, for people: '72 of 144 heads'. Empty if nothing."""
+        """What a plan removes of this kind, in words: '72 of 144 heads'. Empty if nothing."""
 
     # On a live model, and for good
 
     @abstractmethod
     def gate(self, place: Any) -> LiveGate:
-        """What gates the units of a place while the model runs."""
+        """The gate for the units of a place on a live model."""
 
     @abstractmethod
     def remove(self, model: Any, removed: Removed) -> None:
-        """Take units out of a model, in place. Weights may be on any device, the meta device included."""
+        """Remove units from a model, in place. Weights may be on any device, including the meta device."""
 
     def freeze(self, model: Any) -> None:
-        """Parameters that no forward reads any more get no gradient: data parallelism must not wait for them."""
+        """Freeze parameters that no forward uses any more: data parallelism must not wait for their gradients."""
         return
 
     def refuse_portable(self, model: Any, removed: Removed) -> None:
-        """Raise if stock classes cannot do without these units, nor silence them."""
+        """Raise an error if stock classes can neither drop these units nor set them to zero."""
         return
 
     @abstractmethod
@@ -183,13 +183,13 @@ class Structure(ABC):
         """Remove units as far as stock classes allow, and write the rest into the weights."""
 
     def unshrunk(self, model: Any, removed: Removed) -> str:
-        """What stays in a portable model though it does nothing, in words; empty if nothing does."""
+        """What stays in a portable model without having any effect, in words; empty if nothing does."""
         return ""
 
     # What it costs
 
     def cost(self, place: Any, length: int) -> tuple[float, float]:
-        """(parameters, FLOPs per token) of the units of one gate, in sequences of this length."""
+        """(parameters, FLOPs per token) of the units of one gate, for sequences of this length."""
         raise NotImplementedError(f"What {self.name} cost is not known.")
 
 

@@ -33,6 +33,6 @@ def config_of(model: Any, path: str) -> Any:
 
 
 def configs_of(model: Any, path: str) -> list[Any]:
-    """All configs that speak of the part around a module: its own, the same in the whole model's, and copies."""
+    """All configs that describe the part around a module: its own, the same in the whole model's, and copies."""
     own = config_of(model, path)
     return [config for config in all_configs(model) if config.model_type == own.model_type]

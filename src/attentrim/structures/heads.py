@@ -56,8 +56,8 @@ class Heads(Structure):
             if not members <= gone:
                 why = "share keys and values" if shape.key_heads == shape.groups else "are normalised as one"
                 raise PlanError(
-                    f"Heads {sorted(members)} of site {index} {why}: they go together or not at all. "
-                    f"Got {sorted(members & gone)} only."
+                    f"Heads {sorted(members)} of site {index} {why}: they can only be removed together. Got "
+                    f"{sorted(members & gone)} only."
                 )
 
     def shape_after(self, shape: SiteShape, removed: Sequence[int]) -> SiteShape:

@@ -45,7 +45,7 @@ class LiveGate(ABC):
     @property
     @abstractmethod
     def active(self) -> bool:
-        """Whether anything is to be left out."""
+        """Whether anything is switched off."""
 
     @abstractmethod
     def set(self, value: Any) -> None:

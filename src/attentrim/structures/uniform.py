@@ -47,7 +47,7 @@ class Uniform(Structure):
 
     def left(self, plan: Any) -> Left | None:
         count, sites = len(plan.removed_of(self.name)), len(plan.shapes[self.places])
-        remark = "every word looks equally at all words"
+        remark = "every word attends equally to all words"
         return Left("uniform sites", count, sites, "uniform_sites", remark=remark) if count else None
 
     def describe(self, plan: Any) -> str:

@@ -20,13 +20,13 @@ from .tables import Table
 
 @dataclass(frozen=True)
 class Local:
-    """How a task is published as files: one per split, the first that is there of several names."""
+    """The files in which a task is published: for each split, the first of several names that exists."""
 
     files: Mapping[str, tuple[str, ...]]
     read: Callable[[Path], Table]
     columns: Columns
     whole: bool = False
-    """A name is a directory that is read as one, where it is not a file."""
+    """Whether a name may be a directory that is read as one file."""
 
     def path(self, task: str, data_dir: str | Path, split: str) -> Path:
         if split not in self.files:
@@ -42,40 +42,40 @@ class Local:
 
 @dataclass(frozen=True)
 class Hub:
-    """Where a task lies on the hub."""
+    """Where a task is on the hub."""
 
     path: str
     columns: Columns
     config: str | None = None
     revision: str | None = None
     splits: Mapping[str, str] = field(default_factory=dict)
-    """Splits that have another name there."""
+    """Splits that have another name on the hub."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What is asked of a model, how its answers are judged, and where the data comes from."""
+    """What a model should predict, how predictions are scored, and where the data comes from."""
 
     name: str
     summary: str
     kind: Kind
-    """How examples are encoded and answers judged: one of `KINDS`."""
+    """How examples are encoded and predictions scored: one of `KINDS`."""
     metrics: tuple[str, ...]
-    """The first is the task's own; the others are reported beside it."""
+    """The first is the main metric; the others are reported too."""
     labels: tuple[str, ...] | None = ()
-    """The classes or tags in the order of their numbers; None: those of the training data."""
+    """The classes or tags in the order of their numbers; None: taken from the training data."""
     local: Local | None = None
     hub: Hub | None = None
     generate: Callable[[str], Table] | None = None
     """Makes a split, for a task that needs no files."""
     adapt: Callable[[Table], Table] | None = None
-    """Changes tables as published into those that `columns` speak of."""
+    """Converts published tables into tables with the columns in `columns`."""
     columns: Columns = field(default_factory=lambda: Columns("text", "label"))
-    """Of generated tables, and of the user's own."""
+    """The columns of generated tables, and of the user's own data."""
     more_sets: Mapping[str, str] = field(default_factory=dict)
-    """Other sets that a result is reported on too: a name, and the split."""
+    """Further splits to report results on, by name."""
     files_names: bool = False
-    """Whether a submission names the classes; else their numbers are filed."""
+    """Whether a submission contains the names of classes instead of their numbers."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.kind, Kind):
@@ -87,7 +87,7 @@ class Task:
 
     @property
     def held_out_metric(self) -> str:
-        """What is judged by on training data that was held out."""
+        """The metric to use on held-out training data."""
         return self.kind.held_out_metric(self.metrics)
 
     @property
@@ -102,7 +102,7 @@ class Task:
         return dataclasses.replace(self, labels=tuple(labels))
 
     def labels_in(self, table: Table, columns: Columns) -> tuple[str, ...]:
-        """The classes or tags that occur, in order: numbers by size, words by letter, and O before all tags."""
+        """The classes or tags that occur, in order: numbers by size, words alphabetically, and O before all tags."""
         if columns.label not in table.columns:
             raise missing_column(table, str(columns.label))
         if columns.label in table.class_names:

@@ -17,7 +17,7 @@ TASKS.register(
     "acceptability",
     Task(
         "acceptability",
-        "is the sentence acceptable English? (made on the spot: no files needed; Matthews correlation)",
+        "is the sentence acceptable English? (generated: no files needed; Matthews correlation)",
         KINDS["classification"],
         ("matthews", "accuracy"),
         ("unacceptable", "acceptable"),

@@ -1,4 +1,4 @@
-"""Sentence embeddings: texts without labels, one per line; a teacher's embeddings are what is to be kept."""
+"""Sentence embeddings: texts without labels, one per line; the target is a teacher's embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SWAG: which of four endings goes on where the sentences stop."""
+"""SWAG: which of four endings continues the sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ENDINGS = tuple(f"ending{number}" for number in range(4))
 
 
 def _begin_endings(table: Table) -> Table:
-    """An ending goes on in the middle of the second sentence."""
+    """An ending continues the second sentence."""
     rows = [
         {**row, **{name: f"{row['sent2']} {row[name]}" for name in ENDINGS if "sent2" in row and name in row}}
         for row in table.rows

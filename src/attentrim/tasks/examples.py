@@ -19,7 +19,7 @@ class Example:
     """One input and its answer."""
 
     text: str | tuple[str, ...]
-    """Words, where each of them is to be tagged."""
+    """Words, if each of them gets a tag."""
     label: Label
     """A class, a number, a tag for each word, the right choice; None where it is not known."""
     pair: str | None = None
@@ -41,7 +41,7 @@ class Columns:
     pair: str | None = None
     choices: tuple[str, ...] = ()
     index: str | None = None
-    """A number of the row that predictions are filed under."""
+    """A column with row numbers, for files of predictions."""
 
     def __post_init__(self) -> None:
         named = [name for name in (self.text, self.label, self.pair, *self.choices) if name]
@@ -62,7 +62,7 @@ def read_examples(
     left_out: list[str] | None = None,
 ) -> list[Example]:
     """`labelled`: each row must have a label; else all have one, or none has. `left_out` takes what is wrong with rows
-    that are to be passed over; without it the first is an error."""
+    that are skipped; without it the first is an error."""
     needed = [*columns.inputs, *([columns.label] if columns.label and labelled else [])]
     for name in needed:
         if name not in table.columns:
@@ -93,7 +93,7 @@ def missing_column(table: Table, name: str) -> TaskError:
 
 def bad_row(problem: str) -> str:
     """What is wrong with a row, and what to do about it."""
-    return f"{problem.rstrip('.')} (--skip_bad_rows leaves such rows out)."
+    return f"{problem.rstrip('.')} (--skip_bad_rows skips such rows)."
 
 
 class _CellError(Exception):

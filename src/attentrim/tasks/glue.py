@@ -74,7 +74,7 @@ _register(
 )
 _register(
     "mrpc",
-    "do the two sentences say the same? (F1, accuracy)",
+    "do the two sentences mean the same? (F1, accuracy)",
     ("f1", "accuracy"),
     ("not_equivalent", "equivalent"),
     Columns("#1 String", "Quality", "#2 String", index="index"),
@@ -91,7 +91,7 @@ _register(
 )
 _register(
     "qqp",
-    "do the two questions ask the same? (F1, accuracy)",
+    "are the two questions the same? (F1, accuracy)",
     ("f1", "accuracy"),
     ("not_duplicate", "duplicate"),
     Columns("question1", "is_duplicate", "question2", index="id"),
@@ -99,7 +99,7 @@ _register(
 )
 _register(
     "mnli",
-    "does the one sentence follow from the other? (accuracy on both sets)",
+    "does one sentence follow from the other? (accuracy on both sets)",
     ("accuracy",),
     ("entailment", "neutral", "contradiction"),
     Columns("sentence1", "gold_label", "sentence2", index="index"),
@@ -118,7 +118,7 @@ _register(
 )
 _register(
     "rte",
-    "does the one sentence follow from the other? (accuracy)",
+    "does one sentence follow from the other? (accuracy)",
     ("accuracy",),
     BINARY_NLI,
     Columns("sentence1", "label", "sentence2", index="index"),

@@ -58,7 +58,7 @@ def find_columns(table: Table, given: Given) -> Columns:
     if text is None:
         raise TaskError(f"{table.origin}: which column is the text? Name it with --text_column. {_it_has(table)}")
     if given.kind in NO_PAIRS and given.pair:
-        raise TaskError(f"--text_pair_column is of no use for {given.kind}: leave it out.")
+        raise TaskError(f"--text_pair_column is not used for {given.kind}: leave it out.")
     if given.kind == "pair" and pair is None:
         raise TaskError(f"{table.origin}: a pair needs --text_pair_column. {_it_has(table)}")
     if given.kind == "choice" and len(given.choices) < 2:
@@ -118,7 +118,7 @@ def infer_kind(table: Table, columns: Columns) -> str:
     if sum(number is not None for number in numbers) > len(numbers) / 2:
         index, value = named[first_word]
         raise TaskError(
-            f"{table.where(index)}: the label is {value!r}, and most others are numbers: mend the row, or say "
+            f"{table.where(index)}: the label is {value!r}, and most others are numbers: fix the row, or use "
             "--task_type classification if both are classes."
         )
     return "classification"
@@ -134,8 +134,8 @@ def kind_of_model(config: Any, name: str) -> str:
             )
             return "regression" if regression else kind.name
     raise TaskError(
-        f"{name} has no head for a task (it is {heads[0] if heads else 'a bare model'}): train it first, "
-        "or, if it embeds texts, say --task embedding."
+        f"{name} has no head for a task (it is {heads[0] if heads else 'a bare model'}): train it first, or, if it "
+        "embeds texts, use --task embedding."
     )
 
 
@@ -162,5 +162,5 @@ def check_classes(table: Table, columns: Columns, labels: Sequence[str], kind: s
     if len(table) > 20 and len(labels) > len(table) / 2:
         raise TaskError(
             f"{table.origin}: {len(labels)} different labels in {len(table)} rows: is {columns.label!r} the label? "
-            "For numbers say --task_type regression."
+            "For numbers use --task_type regression."
         )

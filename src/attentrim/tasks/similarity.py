@@ -1,4 +1,4 @@
-"""How like a model's embeddings of texts are to a teacher's, and to what people say of pairs."""
+"""How similar a model's embeddings are to a teacher's, and how well they match human scores of pairs."""
 
 from __future__ import annotations
 

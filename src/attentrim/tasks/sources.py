@@ -176,7 +176,7 @@ class OwnFiles(Source):
         if split not in SPLITS:
             raise TaskError(unknown_name("split", split, SPLITS))
         if split not in self.files:
-            other = f", or say --split {next(iter(self.files))}" if self.files else ""
+            other = f", or use --split {next(iter(self.files))}" if self.files else ""
             raise TaskError(f"There is no {split} data: give --{split}_file{other}.")
         if not Path(self.files[split]).is_file():
             read_file(self.files[split])  # says what is wrong
@@ -196,15 +196,14 @@ class CutTrain(Source):
         self.running = False
         self.remark = (
             f"there is no validation data: {SHARE_OF_VALIDATION:.0%} of the training rows, chosen at random with a "
-            "fixed seed, serve for it and are not trained on"
+            "fixed seed, are held out for it"
         )
 
     def as_running_text(self) -> None:
         self.whole.as_running_text()
         self.running = True
         self.remark = (
-            f"there is no validation data: the last {SHARE_OF_VALIDATION:.0%} of the training rows serve for it and "
-            "are not trained on"
+            f"there is no validation data: the last {SHARE_OF_VALIDATION:.0%} of the training rows are held out for it"
         )
 
     def check(self, split: str) -> None:

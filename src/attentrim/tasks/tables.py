@@ -163,7 +163,7 @@ def read_plain(path: Path) -> Table:
 
 
 def read_running(path: Path) -> Table:
-    """A text that goes on from line to line: blank lines and line ends are part of it."""
+    """One text of many lines: blank lines and line ends are part of it."""
     lines = [f"{line}\n" for _, line in lines_of(path)]
     rows = [{"text": line} for line in lines[: None if lines[-1].strip("\n") else -1]]
     return Table(str(path), ("text",), rows, range(1, len(rows) + 1))

@@ -26,15 +26,15 @@ against what surrounds it."""
 
 @torch.inference_mode(False)
 def trim_vocabulary(model: Any, tokenizer: Any, texts: Iterable[str], *, progress: bool = False) -> tuple[Any, Any]:
-    """A copy of `model` and of its `tokenizer` with the tokens that `texts` need; neither argument is changed.
+    """Copies of `model` and `tokenizer` with only the tokens that `texts` need.
 
-    Kept are the tokens of the texts, special and added tokens, those that the config names, and what the tokenizer
-    needs to take other words apart. A text whose tokens are all kept is tokenised as before, under new ids, and the
-    model answers as before. Other texts are written with other tokens.
+    Also kept are special and added tokens, those that the config names, and what the tokenizer needs to split other
+    words. A text whose tokens are all kept is tokenised as before, under new ids, and gets the same outputs. Other
+    texts are split into other tokens.
 
     Args:
-        texts: Of the kind that the model will read.
-        progress: Show a bar where it takes long.
+        texts: Texts of the kind that the model will read.
+        progress: Show a progress bar if it takes long.
     """
     inner = unwrap(model)
     rows = count_rows(inner)
@@ -42,7 +42,7 @@ def trim_vocabulary(model: Any, tokenizer: Any, texts: Iterable[str], *, progres
     if max(vocabulary.tokens) >= rows:
         raise UnsupportedModelError(
             f"The tokenizer's ids go up to {max(vocabulary.tokens)}, and the model has embeddings for {rows}: they "
-            "are not of one model, or resize_token_embeddings was forgotten."
+            "do not belong together, or resize_token_embeddings was not called."
         )
     texts = _listed(texts)
     used = used_ids(tokenizer, texts, progress)
@@ -70,7 +70,7 @@ def _listed(texts: Iterable[str]) -> list[str]:
         if not isinstance(text, str):
             raise AttentrimError(f"texts must be a list of texts. Got {type(text).__name__} among them.")
     if not found:
-        raise AttentrimError("There are no texts: the tokens of texts of the kind that the model reads are kept.")
+        raise AttentrimError("There are no texts: give texts of the kind that the model reads.")
     return found
 
 
@@ -79,6 +79,6 @@ def _compare(tokenizer: Any, small: Any, numbers: dict[int, int], texts: Sequenc
         for old, new in zip(before, after, strict=True):
             if [numbers[number] for number in old] != new:
                 raise UnsupportedModelError(
-                    f"{type(tokenizer).__name__} reads texts in another way once its vocabulary is smaller: it is not "
+                    f"{type(tokenizer).__name__} splits texts differently once its vocabulary is smaller: it is not "
                     "supported."
                 )

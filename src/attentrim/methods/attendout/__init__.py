@@ -63,10 +63,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 @dataclass(kw_only=True)
 class AttendOut(ProgressiveMethod):
-    """Train under attention masks that a generator learns to make; prune sites by what it learned, if asked to."""
+    """Train under attention masks that a generator learns to make; optionally prune sites by what it learned."""
 
     name: ClassVar[str] = "attendout"
-    summary: ClassVar[str] = "a generator learns which attention to drop in training; whole sites can be pruned after"
+    summary: ClassVar[str] = (
+        "a generator learns which attention to drop in training; whole sites can be pruned afterwards"
+    )
     paper: ClassVar[str] = "Not All Attention Is All You Need (two versions)"
 
     preset: str = option(
@@ -75,18 +77,20 @@ class AttendOut(ProgressiveMethod):
         one_of(list(PRESETS)),
     )
     # the game
-    window: int = option(None, "optimiser steps from one dropout step to the next (the papers' T)", AT_LEAST_ONE)
+    window: int = option(None, "optimiser steps between two dropout steps (the papers' T)", AT_LEAST_ONE)
     restart: str = option(
-        None, f"whose weights both go on with after a dropout step: {', '.join(RESTARTS)}", one_of(RESTARTS)
+        None,
+        f"whose weights both networks continue with after a dropout step: {', '.join(RESTARTS)}",
+        one_of(RESTARTS),
     )
     restart_temperature: float = option(
         1.0,
-        "sampled restart: the attacker is kept with probability sigmoid(sum of rewards / (this * scale))",
+        "sampled restart: the attacker is kept with probability sigmoid(sum of rewards / (temperature * scale))",
         POSITIVE,
     )
     restart_scale: str = option(
         "fixed",
-        "the scale: fixed: 1; spread: root of the running mean square of the sums of rewards, the last one included",
+        "sampled restart: the scale; fixed: 1; spread: running root mean square of the reward sums, the last included",
         one_of(("fixed", "spread")),
     )
     plain_run: bool = option(
@@ -101,56 +105,56 @@ class AttendOut(ProgressiveMethod):
         one_of(ESTIMATORS),
     )
     reward_source: str = option(
-        None, f"data that rewards and estimates are taken from: {', '.join(SOURCES)}", one_of(SOURCES)
+        None, f"data that rewards and estimates are computed on: {', '.join(SOURCES)}", one_of(SOURCES)
     )
     reward: str = option(
         "loss",
-        "what a reward is the difference of: loss or correctness",
+        "what rewards compare: loss or correctness",
         one_of(("loss", "correctness")),
     )
-    reward_samples: int = option(1, "examples for each step of a window that a reward is the mean of", AT_LEAST_ONE)
+    reward_samples: int = option(1, "examples per step of a window that a reward is averaged over", AT_LEAST_ONE)
     estimate_samples: int = option(
-        32, "all estimators but policy: held-out examples per estimate, at most", AT_LEAST_ONE
+        32, "all estimators but policy: maximum number of held-out examples per estimate", AT_LEAST_ONE
     )
     draws: int = option(4, "contrast: masks drawn for each held-out example", AT_LEAST_TWO)
     baseline: str = option(None, f"what is subtracted from the rewards: {', '.join(BASELINES)}", one_of(BASELINES))
-    baseline_decay: float = option(0.9, "of the moving average", SHARE)
+    baseline_decay: float = option(0.9, "decay of the moving average", SHARE)
     cache_samples: int = option(
-        8, "policy, cached: examples of each batch that a window keeps, for rewards and to learn from", AT_LEAST_ONE
+        8, "policy, cached: examples of each batch to keep for a window, for rewards and for learning", AT_LEAST_ONE
     )
     shuffle_rewards: bool = option(
         False, "control experiment: rewards in random order (heldout, lookahead: labels in random order)"
     )
-    holdout_share: float = option(
-        0.05, "train_split, max_drop: share of the training data kept out of training", SHARE
-    )
+    holdout_share: float = option(0.05, "train_split, max_drop: share of the training data to hold out", SHARE)
     noise: float = option(0.15, "noisy_train: share of tokens replaced at random", SHARE)
     # the generator
     unit: str = option(
         None, "what one decision covers: a (query, key) pair, a key or a site", one_of(("pair", "key", "site"))
     )
     shared_noise: bool = option(
-        None, "draw all sites of an input with the same random numbers, so that decisions go together"
+        None, "use the same random numbers for all sites of an input, so that decisions are correlated"
     )
-    prior: float = option(None, "added to the generator's scores: 0 starts near half dropped, 2 near 0.12")
+    prior: float = option(
+        None, "added to the generator's scores; at the start, 0 drops about half of the pairs, 2 about 12%"
+    )
     drop_cost: float = option(
-        None, "what the generator pays for the chance to drop, in units of the loss; not for policy", NOT_NEGATIVE
+        None, "price on the probability of dropping, in units of the loss; not for policy", NOT_NEGATIVE
     )
     generator_lr: float = option(None, "learning rate of the generator's own Adam", NOT_NEGATIVE)
     generator_warmup: float = option(
-        None, "share of the game in which masks are drawn but the generator does not learn yet", SHARE
+        None, "share of the game, at its start, in which masks are drawn but the generator does not learn", SHARE
     )
-    generator_width: int | None = option(None, "width of the generator; none: the model's", AT_LEAST_ONE)
+    generator_width: int | None = option(None, "width of the generator (default: the model's)", AT_LEAST_ONE)
     embedding: str = option(
         None,
-        "own: a copy of the model's embeddings, trained; model: the model's, as they are",
+        "own: a trained copy of the model's embeddings; model: the model's embeddings, unchanged",
         one_of(("own", "model")),
     )
     residual: bool = option(True, "residual connection and LayerNorm in the generator")
     # pruning
-    prune_count: int | None = option(None, "make just this many sites uniform", AT_LEAST_ONE)
+    prune_count: int | None = option(None, "make exactly this many sites uniform", AT_LEAST_ONE)
     prune_threshold: float | None = option(
-        None, "make the sites uniform whose attention the generator drops at least this often", SHARE_OR_ALL
+        None, "make sites uniform whose attention the generator drops with at least this probability", SHARE_OR_ALL
     )
     max_drop: float | None = option(
         None, "make as many sites uniform as cost at most this much of the metric on held-out training data", SHARE
@@ -162,10 +166,10 @@ class AttendOut(ProgressiveMethod):
     )
     tune_share: float = option(
         0.0,
-        "share of the steps, at the end, to fine-tune in with those sites uniform, one more at a time (below 1)",
+        "share of the steps, at the end, for fine-tuning while these sites become uniform one by one (below 1)",
         NONE_TO_ALL,
     )
-    calibration_samples: int = option(256, "training examples over which drop rates are taken", AT_LEAST_ONE)
+    calibration_samples: int = option(256, "number of training examples to measure drop rates on", AT_LEAST_ONE)
 
     def __post_init__(self) -> None:
         chosen = PRESETS.get(self.preset, {})
@@ -212,7 +216,7 @@ class AttendOut(ProgressiveMethod):
 
     @property
     def needs_defender(self) -> bool:
-        """A defender is of no use where its weights are never taken and its losses earn no reward."""
+        """A defender has no effect if its weights are never chosen and its losses earn no reward."""
         return self.estimator == "policy" or self.restart != "attacker"
 
     @property
@@ -247,11 +251,11 @@ class AttendOut(ProgressiveMethod):
             return super().reason
         if self.prune_threshold is not None:
             return (
-                "Made uniform are the sites whose attention the generator dropped at least "
+                "Made the sites uniform whose attention the generator dropped at least "
                 f"{self.prune_threshold:.0%} of the time."
             )
         first = {"generator": "those whose attention the generator dropped most", **ORDER_IN_WORDS}[self.prune_order]
-        return f"Made uniform are {amount_in_words(self.pruning)}: {first}."
+        return f"Made {amount_in_words(self.pruning)} uniform: {first}."
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         if not self.has_game:

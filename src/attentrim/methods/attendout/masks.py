@@ -36,7 +36,7 @@ class Masks:
         self.control, self.sites, self.networks = control, sites, networks
         self.random, self.shared_noise = random, shared_noise
         self.current: Draw | None = None
-        """The masks of the forward that is under way, or of the last one within a context."""
+        """The masks of the current forward, or of the last one within a context."""
         self._make: Callable[[], Draw] | None = None
         self._in_eval = False
         for entrance in networks.entrances.values():

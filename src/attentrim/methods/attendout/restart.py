@@ -1,4 +1,4 @@
-"""Whose weights attacker and defender both go on with after a window."""
+"""Whose weights attacker and defender both continue with after a window."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Restart:
         """For the log: temperature and chance of the last sampled restart."""
 
     def attacker_is_kept(self, total: float) -> bool:
-        """Whether both go on with the attacker after a window whose rewards sum to `total`."""
+        """Whether both continue with the attacker after a window whose rewards sum to `total`."""
         drawn = float(torch.rand((), generator=self.choices))
         if self.method.restart == "attacker":
             return True

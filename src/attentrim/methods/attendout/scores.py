@@ -19,7 +19,7 @@ CLOSE = 1e-2
 
 @torch.no_grad()
 def scores(model: Any, batch: Mapping[str, Any], reward: str) -> Tensor:
-    """[samples], higher is better. The model is to be in eval mode."""
+    """[samples], higher is better. The model must be in eval mode."""
     return -sample_losses(model, batch) if reward == "loss" else correctness(model, batch)
 
 

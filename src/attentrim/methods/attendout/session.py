@@ -1,8 +1,9 @@
 """AttendOut at work: attacker, defender and generator. Equations are those of the second version of the paper.
 
 The model that is trained is the attacker: it learns under the generator's masks. The defender learns from the same
-batches, with the same dropout noise, without masks. After a window of steps, in a dropout step, both are judged, the
-generator learns from it, and both go on from the weights of one of them. When the game is over, sites can be pruned.
+batches, with the same dropout noise, without masks. After a window of steps there is a dropout step: both are
+evaluated, the generator learns, and both continue from the weights of one of them. After the game, sites can be
+pruned.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ class AttendOutSession(ProgressiveSession):
         return rewards
 
     def _restart(self, defender: ParkedNetwork, total: float, optimizer: Any) -> None:
-        """Both go on from the weights and the optimiser state of one."""
+        """Both continue from the weights and the optimiser state of one."""
         kept = self.restart.attacker_is_kept(total)
         if kept:
             defender.copy_from_module(optimizer)
@@ -207,7 +208,7 @@ class AttendOutSession(ProgressiveSession):
         return {"drop_rates": [round(rates[index], 4) for index in self.sites if index in rates], **super().record()}
 
     def remarks(self) -> list[str]:
-        leak = "Rewarded on dev: this figure is of data that the generator was trained on."
+        leak = "Rewarded on dev: the generator was trained on the data that this metric was measured on."
         return [*super().remarks(), *([leak] if self.method.reward_source == "dev" else [])]
 
     def companions(self) -> dict[str, AbstractContextManager[None]]:

@@ -31,18 +31,18 @@ class AutoAttention(LearnedMethod):
     )
     start_spread: float = option(
         0.3,
-        "standard deviation of the gates' parameters at the start, around 1; 0: all gates start alike, and only what "
-        "they learn tells them apart",
+        "standard deviation of the gate parameters at the start, around 1; with 0 all gates start equal and differ "
+        "only by what they learn",
         NOT_NEGATIVE,
     )
     max_drop: float | None = option(
         None,
-        "budget: the most heads within this drop of the metric (0.01 is one point) against the dense model, judged on "
-        "a split of the training data",
+        "budget: remove as many heads as cost at most this much of the dense model's metric (0.01 is one point), "
+        "judged on held-out training data",
         SHARE,
     )
-    holdout_share: float = option(0.1, "budget: share of the training data to judge on", SHARE)
-    checks: int = option(16, "budget: how often the metric is looked at", AT_LEAST_ONE)
+    holdout_share: float = option(0.1, "budget: share of the training data held out to judge on", SHARE)
+    checks: int = option(16, "budget: how many times the metric is checked", AT_LEAST_ONE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,8 +68,8 @@ class AutoAttention(LearnedMethod):
         if self.max_drop is None:
             return super().reason
         return (
-            f"Kept is the state with the fewest open gates that was within {self.max_drop:g} of the dense model's "
-            "metric, on training data that was held out."
+            f"Kept the state with the fewest open gates within {self.max_drop:g} of the dense model's "
+            "metric on held-out training data."
         )
 
     @property

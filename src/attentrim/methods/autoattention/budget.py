@@ -20,10 +20,10 @@ PATIENCE = 4
 class Budget:
     """The most heads within a given drop of the metric.
 
-    The dense model, when it is trained, sets the mark. Then, at regular checks: within the budget, the state is kept
-    if it is the sparsest so far, and the gates learn faster. Beyond it, the penalty rests while the weights go on; if
-    that does not bring the metric back after a few checks, the gates go back to the sparsest state that was within,
-    and learn slower. At the end the model is that sparsest state.
+    The trained dense model sets the reference. Then, at regular checks: within the budget, the state is saved if it is
+    the sparsest so far, and the gates learn faster. Beyond it, the penalty is paused while the weights keep training.
+    If that does not recover the metric after a few checks, the gates go back to the sparsest saved state and learn
+    slower. At the end the model is in that state.
     """
 
     def __init__(self, session: AutoAttentionSession) -> None:
@@ -37,7 +37,7 @@ class Budget:
 
     @property
     def rests(self) -> bool:
-        """Whether the penalty rests."""
+        """Whether the penalty is paused."""
         return self.failures > 0
 
     def check(self) -> None:

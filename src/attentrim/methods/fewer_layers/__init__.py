@@ -16,22 +16,22 @@ KEPT_IN_WORDS = {"every-second": "spread evenly from the first to the last", "lo
 
 @dataclass(kw_only=True)
 class FewerLayers(Method):
-    """Remove whole layers by their place alone, then fine-tune without them."""
+    """Remove whole layers by position alone, then fine-tune without them."""
 
     name: ClassVar[str] = "fewer-layers"
     summary: ClassVar[str] = "whole layers removed at once, all upper ones or every second: a baseline for speed"
     paper: ClassVar[str] = "Sanh et al. 2019, DistilBERT; Sajjad et al. 2023, On the Effect of Dropping Layers"
     searches: ClassVar[bool] = True
 
-    count: int | None = option(None, "layers to keep, of each stack; none: half, rounded up", AT_LEAST_ONE)
-    speedup: float | None = option(None, "in place of count: keep 1/speedup of the layers, rounded", ABOVE_ONE)
+    count: int | None = option(None, "layers to keep in each stack (default: half, rounded up)", AT_LEAST_ONE)
+    speedup: float | None = option(None, "instead of count: keep 1/speedup of the layers, rounded", ABOVE_ONE)
     keep: str = option(
         "lowest",
         "which layers stay: lowest, or every-second (spread evenly from the first to the last)",
         one_of(tuple(KEPT_IN_WORDS)),
     )
     dense_share: float = option(
-        0.0, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
+        0.0, "share of the steps for plain fine-tuning first; the learning rate schedule then restarts", SHARE
     )
 
     def __post_init__(self) -> None:
@@ -48,7 +48,7 @@ class FewerLayers(Method):
         amount = "half of the layers" if self.count is None else f"{self.count} layers"
         if self.speedup is not None:
             amount = f"one of {self.speedup:g} layers"
-        return f"Kept are {amount}: {KEPT_IN_WORDS[self.keep]}. The choice looks at nothing but their place."
+        return f"Kept {amount}: {KEPT_IN_WORDS[self.keep]}. Only their position counts."
 
     def kept(self, layers: int) -> list[int]:
         """The places in a stack of so many layers that stay."""

@@ -1,4 +1,4 @@
-"""Fisher: a model as fast as it is asked to be, by taking out what the loss feels least for the time that it takes."""
+"""Fisher: a model as fast as requested, by removing what matters least to the loss for the time that it takes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ LADDER = "1.5,2,2.5,3,4"
 
 @dataclass(kw_only=True)
 class Fisher(GateMethod):
-    """Narrow and remove blocks until the model is measured as fast as asked: while it trains, or without training."""
+    """Remove heads, neurons and layers until the model is as fast as requested, with or without training."""
 
     name: ClassVar[str] = "fisher"
-    summary: ClassVar[str] = "as fast as you ask: heads, neurons and layers with the least Fisher information per time"
+    summary: ClassVar[str] = (
+        "as fast as you ask: removes heads, neurons and layers with the least Fisher information per ms"
+    )
     paper: ClassVar[str] = (
         "ours; after Kwon et al. 2022, A Fast Post-Training Pruning Framework for Transformers, and others"
     )
@@ -32,8 +34,8 @@ class Fisher(GateMethod):
 
     speedup: str | None = option(
         None,
-        "how many times faster the model is to be; several, such as 1.5,2,3: one training leaves a model of each; "
-        f"none: 2, or with max_drop {LADDER}",
+        "how many times faster to make the model; several, such as 1.5,2,3, give one model each from one training "
+        f"(fisher's default: 2; with max_drop: {LADDER})",
     )
     max_drop: float | None = option(
         None,
@@ -41,31 +43,35 @@ class Fisher(GateMethod):
         "judged on held-out training data",
         SHARE,
     )
-    prune: str = option("heads,neurons,layers", "what may go, comma-separated: heads, neurons, layers, uniform")
-    cost: str = option("time", "what is saved: time, measured on the target, or flops", one_of(COSTS))
-    speed_batch: int | None = option(
-        None, "sequences per batch on the target; none: 8 on a CPU, 32 on a GPU", AT_LEAST_ONE
+    prune: str = option(
+        "heads,neurons,layers", "what may be removed, comma-separated: heads, neurons, layers, uniform"
     )
-    speed_length: int | None = option(None, "tokens per sequence on the target; none: 128", AT_LEAST_ONE)
-    speed_dtype: str | None = option(None, "number format on the target; none: float32", one_of(DTYPES))
-    speed_backend: str | None = option(None, "how the target runs the model; none: sdpa", one_of(BACKENDS))
+    cost: str = option("time", "what to save: measured time, or flops", one_of(COSTS))
+    speed_batch: int | None = option(
+        None, "batch size to optimise for (default: 8 on a CPU, 32 on a GPU)", AT_LEAST_ONE
+    )
+    speed_length: int | None = option(None, "sequence length to optimise for, in tokens (default: 128)", AT_LEAST_ONE)
+    speed_dtype: str | None = option(None, "number format to optimise for (default: float32)", one_of(DTYPES))
+    speed_backend: str | None = option(None, "backend to optimise for (default: sdpa)", one_of(BACKENDS))
     speed_device: str | None = option(
-        None, "the target; none: cuda where there is one, otherwise cpu", one_of(DEVICES)
+        None, "device to optimise for (default: cuda if there is one, otherwise cpu)", one_of(DEVICES)
     )
     speed_table: str | None = option(
-        None, "a latency table, from attentrim bench --latency_table; none: measured here"
+        None, "a latency table from attentrim bench --latency_table (default: measured on this machine)"
     )
-    speed_elsewhere: bool = option(False, "the table is of another machine: the result is not timed here")
+    speed_elsewhere: bool = option(False, "the latency table is from another machine, so do not time the result here")
     width_step: int | None = option(
-        None, "neurons are kept in multiples of this; none: 64 on a GPU, 32 on a CPU", AT_LEAST_ONE
+        None, "neurons are kept in multiples of this (default: 64 on a GPU, 32 on a CPU)", AT_LEAST_ONE
     )
-    ramp_share: float = option(0.5, "share of the steps for each speed by which it is reached", SHARE_OR_ALL)
-    decay: float = option(0.98, "of the moving average of squared gradients, per step", SHARE)
-    distill: bool = option(True, "under attentrim's Trainer, learn from the dense model unless told otherwise")
-    holdout_share: float = option(0.1, "max_drop: share of the training data to judge on", SHARE)
-    calibration_samples: int = option(256, "without training: examples to look at", AT_LEAST_ONE)
-    use_labels: bool = option(True, "without training: whether to use labels; if not, the model's own answers serve")
-    rearrange: bool = option(True, "without training: swap units that are removed until their errors cancel best")
+    ramp_share: float = option(0.5, "share of each speed's steps after which that speed is reached", SHARE_OR_ALL)
+    decay: float = option(0.98, "decay per step of the moving average of squared gradients", SHARE)
+    distill: bool = option(True, "under attentrim's Trainer, distil from the dense model by default")
+    holdout_share: float = option(0.1, "max_drop: share of the training data held out to judge on", SHARE)
+    calibration_samples: int = option(256, "without training: number of calibration examples", AT_LEAST_ONE)
+    use_labels: bool = option(
+        True, "without training: use labels; if false, labels are drawn from the model's own predictions"
+    )
+    rearrange: bool = option(True, "without training: swap removed units for kept ones until their errors cancel best")
 
     def __post_init__(self) -> None:
         if isinstance(self.speedup, int | float) and not isinstance(self.speedup, bool):
@@ -140,8 +146,8 @@ class Fisher(GateMethod):
     def reason(self) -> str:
         what = "measured time" if self.cost == "time" else "FLOPs"
         return (
-            "Removed is what the loss feels least for its cost: the squared gradient of the loss in a unit's gate "
-            f"(its Fisher information), weighed against {what}, until the model was as fast as asked."
+            "Removed what matters least to the loss for its cost: the squared gradient of the loss in a unit's gate "
+            f"(its Fisher information), weighed against {what}, until the model was as fast as requested."
         )
 
     def session(self, model: Any, **surroundings: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From scores and a latency table to what stays: the search of `speed`, spoken in gates."""
+"""From scores and a latency table to a selection: the search of `speed`, in terms of gates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..units import Units
 FEW_GATES = 64
 """A place with at most so many gates may keep any number of them; others keep multiples of a step."""
 LEAST = 1e-6
-"""Added to all scores, as a share of their mean: of units that the loss does not feel, no more go than must."""
+"""Added to all scores, as a share of their mean, so that units of no importance are not removed needlessly."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class Scores:
-    """How much the loss feels each unit."""
+    """The importance of each unit to the loss."""
 
     gates: Tensor
     places: Mapping[tuple[str, int], float]
-    """By kind whose units are places, and place: how much it feels the place going."""
+    """The importance of whole places, by kind and place."""
 
 
 class Chooser:
@@ -101,7 +101,7 @@ class Chooser:
         )
 
     def _felt(self, scores: Tensor) -> np.ndarray:
-        """Scores that are above 0: units count a trifle for what they cost."""
+        """Scores above 0: each unit counts a little in proportion to its cost."""
         values: np.ndarray = scores.double().cpu().numpy()
         return values + LEAST * (values.mean() or 1.0) * self.unit_costs
 
@@ -123,8 +123,8 @@ class Chooser:
         by_table = self.table.corrected(asked)
         if by_table >= most:
             raise MethodError(
-                f"Asked for {asked:g} times as fast; with all {' and '.join(self.prune)} gone that can go, this model "
-                f"would be {most * asked / by_table:.2f} times as fast at {self.table.target}."
+                f"This model cannot be made {asked:g} times as fast: without all {' and '.join(self.prune)} that can "
+                f"be removed, it is {most * asked / by_table:.2f} times as fast at {self.table.target}."
             )
 
     def most(self, scores: Scores, open_gates: Tensor, gone: frozenset[int]) -> float:
@@ -155,9 +155,9 @@ class Chooser:
     def _losses_if_gone(
         self, scores: Scores, values: np.ndarray, still_open: np.ndarray, gone: frozenset[int]
     ) -> dict[int, float]:
-        """By layer that may go: what the loss feels of all that is in it, or of passing it by, if that is more.
+        """The importance of each removable layer: that of all units in it, or of skipping it, if that is more.
 
-        One layer of each stack stays: the one that the loss feels most.
+        The most important layer of each stack stays.
         """
         if not self.may_go:
             return {}

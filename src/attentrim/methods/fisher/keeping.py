@@ -68,8 +68,8 @@ class Kept:
         )
         drop = f"within {self.session.method.max_drop:g} of the dense model on held-out training data ({values})"
         if self.chosen == DENSE:
-            return [f"Nothing was removed: no speed that was tried stayed {drop}."]
-        return [f"Kept is the fastest model {drop}."]
+            return [f"Nothing was removed: none of the speeds tried stayed {drop}."]
+        return [f"Kept the fastest model {drop}."]
 
     def state_dict(self) -> dict[str, Any]:
         return {"values": self.values, "best": self.best, "chosen": self.chosen}

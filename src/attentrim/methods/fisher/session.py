@@ -36,11 +36,11 @@ NOTHING: Learning = (None, None)
 
 
 class FisherSession(GateSession):
-    """Gates on units, switches on whole layers (and sites): how much the loss feels each is learned while they are on.
+    """Gates on units, and switches on whole layers (and sites), with scores of their importance to the loss.
 
     A score is a moving average of the squared gradient of the loss in a gate. The budget falls from one speed to the
-    next; each choice closes what is felt least for what it costs, and what is closed stays closed. The last choice for
-    a speed is timed as a whole, and made again until it is as fast as asked; from there on only the weights learn.
+    next. Each choice closes what matters least for its cost, and what is closed stays closed. The model of the last
+    choice for a speed is timed, and the choice repeated until it is as fast as requested. Then only the weights train.
     """
 
     method: Fisher

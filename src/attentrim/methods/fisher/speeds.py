@@ -36,9 +36,9 @@ class Speeds:
     def __init__(self, method: Fisher, model: Any) -> None:
         self.method, self.model = method, model
         self.factors: dict[float, float] = {}
-        """By speed that is asked: by how much more the table must be asked."""
+        """The factor on the budget of the table, by requested speed."""
         self.measured: dict[float, float] = {}
-        """By speed that is asked: how fast the whole model was."""
+        """The measured speed of the whole model, by requested speed."""
         self._table: Table | None = None
 
     # The table
@@ -115,7 +115,7 @@ class Speeds:
                 break
             self.factors[asked] = self.factors.get(asked, 1.0) * asked / speed
         if best is None:
-            raise MethodError(f"Nothing that can be left of this model is {asked:g} times as fast.")
+            raise MethodError(f"No smaller version of this model is {asked:g} times as fast.")
         self.measured[asked] = best[1]
         return best[2]
 
@@ -150,11 +150,11 @@ class Speeds:
         found = []
         for asked, speed in self.measured.items():
             if abs(speed / asked - 1) > NEAR:
-                found.append(f"Asked for {asked:g} times as fast, the nearest that could be chosen was {speed:.2f}.")
+                found.append(f"Requested {asked:g} times as fast; the closest possible was {speed:.2f}.")
         if self.method.speed_elsewhere:
             found.append(
-                "The speed is by a latency table of another machine and was not measured here: attentrim bench does "
-                "it there."
+                "The speed is estimated from a latency table of another machine and was not measured: run attentrim "
+                "bench there."
             )
         return found
 

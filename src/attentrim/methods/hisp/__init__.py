@@ -23,7 +23,7 @@ class HISP(ScoringMethod, PruneMethod):
     paper: ClassVar[str] = "Michel et al. 2019, Are Sixteen Heads Really Better than One?"
 
     rounds: int = option(1, "1: one shot; more: close a part, fine-tune, rank again", AT_LEAST_ONE)
-    calibration_samples: int = option(1024, "training examples to rank by", AT_LEAST_ONE)
+    calibration_samples: int = option(1024, "number of training examples to rank by", AT_LEAST_ONE)
 
     @property
     def dense(self) -> float:

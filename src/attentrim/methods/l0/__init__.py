@@ -13,7 +13,7 @@ __all__ = ["L0"]
 
 @dataclass(kw_only=True)
 class L0(LearnedMethod):
-    """Sample relaxed gates while fine-tuning, and penalise how many are expected to be open."""
+    """Sample relaxed gates while fine-tuning, with a penalty on the expected number of open gates."""
 
     name: ClassVar[str] = "l0"
     summary: ClassVar[str] = "sampled hard-concrete gates with a penalty on the expected number of open ones"
@@ -23,11 +23,11 @@ class L0(LearnedMethod):
 
     penalty: float | None = option(
         None,
-        "what each gate that is expected to be open adds to the loss; none: 1e-3 with a target, 3e-4 without",
+        "what each gate that is expected to be open adds to the loss (default: 1e-3 with a target, 3e-4 without)",
         NOT_NEGATIVE,
     )
     gate_lr: float = option(0.05, "learning rate of the gates' own optimiser (Adam)", NOT_NEGATIVE)
-    initial_logit: float = option(2.5, "where the gates' parameters start; 2.5 is open with probability 0.71")
+    initial_logit: float = option(2.5, "initial value of the gate parameters; 2.5 is open with probability 0.71")
     calibration_samples: int = option(
         512, "training examples on which the gap between sampled and binary gates is measured", AT_LEAST_ONE
     )

@@ -34,7 +34,7 @@ def _recorded(run: Path) -> tuple[list[int], list[list[float]]]:
         lines = [parse_json(line) for line in read_text(path, MOST_HISTORY_BYTES, follow=path == run).splitlines()]
         found = {int(line["step"]): line["drop_rates"] for line in lines if line.get("drop_rates")}
         if not all(map(is_number, (rate for rates in found.values() for rate in rates))):
-            raise ValueError("a drop rate is no number")
+            raise ValueError("a drop rate is not a number")
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise MethodError(f"{path} is not the history of a run.") from error
     if len(found) < POINTS or len({len(rates) for rates in found.values()}) != 1:

@@ -14,18 +14,20 @@ from .blocks import BLOCKS, in_words
 __all__ = ["Similarity"]
 
 ORDERS = {
-    "similarity": "those that turned the residual stream least on calibration data",
+    "similarity": "those that changed the residual stream least on calibration data",
     "last": "the last ones",
-    "greedy": "one after the other, each time the one without which the calibration data suffered least",
+    "greedy": "one after the other, each time the one whose removal cost least on calibration data",
 }
 
 
 @dataclass(kw_only=True)
 class Similarity(Method):
-    """Remove whole blocks that hardly change what passes through them, then train without them."""
+    """Remove whole blocks that hardly change the hidden states, then train without them."""
 
     name: ClassVar[str] = "similarity"
-    summary: ClassVar[str] = "whole attention blocks, feed-forward blocks or layers that change the stream least"
+    summary: ClassVar[str] = (
+        "whole attention blocks, feed-forward blocks or layers that change the hidden states least"
+    )
     paper: ClassVar[str] = (
         "Men et al. 2024, ShortGPT; He et al. 2024, What Matters in Transformers? Not All Attention is Needed"
     )
@@ -34,19 +36,19 @@ class Similarity(Method):
 
     remove: str | None = option(
         None,
-        "what to remove: attention:4, feed_forward:4, layers:4, or several, comma-separated; none: a quarter of the "
-        "attention blocks",
+        "what to remove: attention:4, feed_forward:4, layers:4, or several, comma-separated (default: a quarter of "
+        "the attention blocks)",
     )
     order: str = option(
         "similarity", "which go first: similarity (least change), last, or greedy (least loss)", one_of(tuple(ORDERS))
     )
-    calibration_samples: int = option(32, "training examples to choose by", AT_LEAST_ONE)
+    calibration_samples: int = option(32, "number of training examples to choose by", AT_LEAST_ONE)
     dense_share: float | None = option(
         None,
-        "share of the steps for plain fine-tuning first; none: a third where the task head is new, otherwise 0",
+        "share of the steps for plain fine-tuning first (default: a third if the task head is new, otherwise 0)",
         SHARE,
     )
-    distill: bool = option(True, "under attentrim's Trainer, learn from the dense model unless told otherwise")
+    distill: bool = option(True, "under attentrim's Trainer, distil from the dense model by default")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,17 +57,17 @@ class Similarity(Method):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many blocks of which sort; empty where nobody said."""
+        """How many blocks of which type; empty by default."""
         found: dict[str, int] = {}
         for part in (self.remove or "").split(","):
             name, _, count = (word.strip() for word in part.partition(":"))
             if not name and not count:
                 continue
             if name not in BLOCKS:
-                raise MethodError(unknown_name("sort of block", name, BLOCKS))
+                raise MethodError(unknown_name("type of block", name, BLOCKS))
             if not count.isdecimal() or int(count) < 1 or name in found:
                 raise MethodError(
-                    f"remove names each sort of block once, with a number of 1 or more, such as {name}:4. "
+                    f"remove lists each type of block once, with a number of 1 or more, such as {name}:4. "
                     f"Got {self.remove!r} instead."
                 )
             found[name] = int(count)
@@ -94,7 +96,7 @@ class Similarity(Method):
     def reason(self) -> str:
         sorts = [f"{count} {in_words(name, count)}" for name, count in self.counts.items()]
         amount = " and ".join(sorts) or "a quarter of the attention blocks"
-        return f"Removed are {amount}: {ORDERS[self.order]}."
+        return f"Removed {amount}: {ORDERS[self.order]}."
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from .session import SimilaritySession

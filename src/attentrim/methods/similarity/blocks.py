@@ -1,4 +1,4 @@
-"""The sorts of blocks that can be removed."""
+"""The types of blocks that can be removed."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from ..samples import samples_in
 
 
 class Judge:
-    """Runs the calibration data through the model as it is. The first time, the model is to be dense."""
+    """Runs the calibration data through the model as it is. The first time, the model must be dense."""
 
     def __init__(self, model: Any, batches: Sequence[Mapping[str, Any]]) -> None:
         self.model, self.batches = model, batches

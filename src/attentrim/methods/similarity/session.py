@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from . import Similarity
 
 Chosen = dict[str, list[int]]
-"""Places by sort of block, first to go first."""
+"""Places by type of block, in order of removal."""
 
 
 class SimilaritySession(Session):
@@ -69,7 +69,7 @@ class SimilaritySession(Session):
         if asked > len(able) or (name == "layers" and asked == len(there)):
             limit = len(able) - (name == "layers" and len(able) == len(there))
             raise MethodError(
-                f"{asked} {in_words(name, asked)} are to be removed; at most {limit} of this model's can be."
+                f"{asked} {in_words(name, asked)} should be removed; at most {limit} of this model's can be."
             )
 
     # The life of a session
@@ -170,7 +170,7 @@ class SimilaritySession(Session):
             if len(chosen.get(name, ())) < count:
                 found = len(chosen.get(name, ()))
                 raise MethodError(
-                    f"{count} {in_words(name, count)} are to be removed; beside the others only {found} can be."
+                    f"{count} {in_words(name, count)} should be removed; besides the others only {found} can be."
                 )
         return chosen
 

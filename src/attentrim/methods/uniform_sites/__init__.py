@@ -24,7 +24,9 @@ class UniformSites(ProgressiveMethod):
     paper: ClassVar[str] = "ours; uniform sites are those of Not All Attention Is All You Need (first version)"
 
     count: int | None = option(
-        None, "make just this many sites uniform; none: half of them, or as many as max_drop allows", AT_LEAST_ONE
+        None,
+        "make exactly this many sites uniform (default: half of them, or as many as max_drop allows)",
+        AT_LEAST_ONE,
     )
     max_drop: float | None = option(
         None, "make as many sites uniform as cost at most this much of the metric on held-out training data", SHARE
@@ -33,14 +35,12 @@ class UniformSites(ProgressiveMethod):
         "top", "which site goes first: top (nearest to the output) or greedy (costs the metric least)", one_of(ORDERS)
     )
     dense_share: float = option(
-        0.0, "share of the steps for plain fine-tuning first; the learning rate then starts again", SHARE
+        0.0, "share of the steps for plain fine-tuning first; the learning rate schedule then restarts", SHARE
     )
     ramp_share: float = option(
-        RAMP_SHARE, "share of the pruning phase by which all sites are uniform; 0: all at once", NONE_TO_ALL
+        RAMP_SHARE, "share of the pruning phase after which all chosen sites are uniform; 0: all at once", NONE_TO_ALL
     )
-    holdout_share: float = option(
-        0.05, "max_drop, greedy: share of the training data kept out of training, to judge by", SHARE
-    )
+    holdout_share: float = option(0.05, "max_drop, greedy: share of the training data held out to judge on", SHARE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -65,7 +65,7 @@ class UniformSites(ProgressiveMethod):
 
     @property
     def reason(self) -> str:
-        return f"Made uniform are {amount_in_words(self.pruning)}: {ORDER_IN_WORDS[self.order]}."
+        return f"Made {amount_in_words(self.pruning)} uniform: {ORDER_IN_WORDS[self.order]}."
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from ..progressive_session import ProgressiveSession

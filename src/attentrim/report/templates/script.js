@@ -29,7 +29,7 @@
   const valueOf = (site, head, moment) => (data.values[moment] || [])[starts[site] + head] ?? null;
   const isUniform = (site) => data.sites[site].uniformBefore || (last() && data.sites[site].uniform);
 
-  function fate(site, head) {
+  function outcome(site, head) {
     const known = data.sites[site];
     if (known.before.includes(head)) return "gone";
     if (data.open.length) {
@@ -52,7 +52,7 @@
   }
 
   function describe(site, head) {
-    const how = fate(site, head);
+    const how = outcome(site, head);
     const end = last() && data.finished;
     const words = { open: end ? "kept" : "open at this step", closed: end ? "removed" : "closed at this step", gone: "removed before this run" };
     const value = valueOf(site, head, state.moment);
@@ -140,7 +140,7 @@
     if (!cells.length) return;
     let open = 0;
     cells.forEach((row, site) => row.forEach((button, head) => {
-      const how = fate(site, head);
+      const how = outcome(site, head);
       open += how === "open" && !isUniform(site);
       button.className = how === "gone" ? "absent" : how;
       button.style.backgroundColor = colour(site, head, how);

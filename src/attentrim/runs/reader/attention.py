@@ -34,7 +34,7 @@ def read_sentences(path: Path) -> list[Sentence]:
             metadata = file.metadata() or {}
             tokens, texts = (parse_json(metadata.get(name) or "[]") for name in ("tokens", "texts"))
             if not _are_texts(texts) or not isinstance(tokens, list) or not all(map(_are_texts, tokens)):
-                raise ValueError("its sentences are no texts")
+                raise ValueError("its sentences are not texts")
             maps: list[dict[str, dict[int, ndarray]]] = [{} for _ in tokens]
             for key in file.keys():  # noqa: SIM118
                 moment, sentence, site = key.split(".")

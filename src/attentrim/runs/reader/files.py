@@ -158,7 +158,7 @@ def metrics_of(text: str) -> dict[str, Any]:
     kinds = {"metric": str, "value": int | float, "metrics": dict, "examples": int}
     for name, kind in kinds.items():
         if not isinstance(data.get(name), kind):
-            raise AttentrimError(f"it is no result of attentrim: {name!r} is {data.get(name)!r}")
+            raise AttentrimError(f"it is not a result of attentrim: {name!r} is {data.get(name)!r}")
     data["metrics"] = {name: value for name, value in data["metrics"].items() if isinstance(value, int | float)}
     return sound(data, RESULT)
 

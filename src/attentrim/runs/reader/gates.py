@@ -118,6 +118,6 @@ def mismatch(history: Lines, plan: Plan) -> str | None:
             set(heads) <= set(range(site.heads)) for heads, site in zip(known, plan.shapes["sites"], strict=True)
         )
         fits = fits and (not rows or len(rows) == sum(bool(heads) for heads in known))
-        return None if fits else f"{HISTORY} is of another model than {PLAN}"
+        return None if fits else f"{HISTORY} is from another model than {PLAN}"
     fits = not rows or [len(row) for row in rows] == [site.groups for site in plan.shapes["sites"] if site.heads]
     return None if fits else f"{HISTORY} does not say which heads its gates are of"

@@ -53,7 +53,9 @@ class Recorded:
         if not run.path.is_dir():
             raise AttentrimError(f"There is no directory {path}.")
         if not is_run(run.path):
-            raise AttentrimError(f"{path} is no run: it holds none of {HISTORY}, {METRICS}, {CONFIG} and {PLAN}.")
+            raise AttentrimError(
+                f"{path} is not a run directory: it holds none of {HISTORY}, {METRICS}, {CONFIG} and {PLAN}."
+            )
         run.history = run._read(HISTORY, history_of, "there are no curves and no head map over training") or []
         run.metrics = run._read(METRICS, metrics_of, "the run has not ended, or its evaluation failed") or {}
         run.config_text = run._read(CONFIG, str, "its settings are not known") or ""
@@ -95,7 +97,7 @@ class Recorded:
         return plan
 
     def _check_heads(self) -> None:
-        """History and plan must be of one run, and say which heads they speak of."""
+        """History and plan must be of one run, and say which heads they mean."""
         problem = None if self.plan is None else mismatch(self.history, self.plan)
         if problem:
             self.missing.append(f"{problem}: the gates over training are left out.")

@@ -98,5 +98,5 @@ def _times(entry: Mapping[str, Any], parts: tuple[str, ...]) -> tuple[float, ...
 
 def _number(value: Any) -> float:
     if not is_number(value):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return float(value)

@@ -37,7 +37,7 @@ class EncodedDataset:
 
     columns: dict[str, list[Any]]
     labels: list[Any] | None
-    """None: not known, or drawn anew in each batch."""
+    """None: not known, or drawn again in each batch."""
     truncated: int
     """How many examples were longer than allowed and lost their end."""
     examples: int

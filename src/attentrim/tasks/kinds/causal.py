@@ -36,8 +36,9 @@ class CausalLanguage(Kind):
         masked = type(config) in transformers.AutoModelForMaskedLM._model_mapping
         if masked and not getattr(config, "is_decoder", False):
             return (
-                f"a {config.model_type} model sees what follows: causal language modelling needs a decoder, such as "
-                "gpt2 or llama (for this one there is --task mlm)"
+                f"a {config.model_type} model sees later tokens too: causal language modelling needs a decoder, such "
+                "as "
+                "gpt2 or llama (for this one use --task mlm)"
             )
         return super().refusal(config)
 

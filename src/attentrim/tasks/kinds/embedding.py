@@ -73,7 +73,7 @@ class Embedding(Kind):
     def score(self, metrics: Sequence[str], outputs: Any, truth: Any, labels: Sequence[str]) -> dict[str, float]:
         if len(outputs) < FEWEST:
             raise TaskError(
-                f"The similarities of {len(outputs)} texts say nothing: give {FEWEST} or more to evaluate on "
+                f"The similarities of {len(outputs)} texts are not meaningful: give {FEWEST} or more to evaluate on "
                 "(--validation_file)."
             )
         return measures(outputs, truth)

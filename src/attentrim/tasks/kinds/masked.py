@@ -33,7 +33,7 @@ class MaskedLanguage(Kind):
 
         found = super().refusal(config)
         causal = found and type(config) in transformers.AutoModelForCausalLM._model_mapping
-        return f"{found}: it is a decoder, for which there is --task clm" if causal else found
+        return f"{found}: it is a decoder: use --task clm" if causal else found
 
     def model_settings(self, labels: Sequence[str]) -> dict[str, Any]:
         return {}
@@ -101,7 +101,7 @@ def _masked_once(rows: Sequence[Sequence[int]], tokenizer: Any) -> tuple[list[An
 
 @dataclass
 class MaskingCollator:
-    """Masks rows that are not masked yet, anew in each batch."""
+    """Masks rows that are not masked yet, again in each batch."""
 
     tokenizer: Any
 
