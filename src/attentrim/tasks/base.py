@@ -74,6 +74,8 @@ class Task:
     """Of generated tables, and of the user's own."""
     more_sets: Mapping[str, str] = field(default_factory=dict)
     """Other sets that a result is reported on too: a name, and the split."""
+    max_length: int | None = None
+    """Tokens of an input, unless told otherwise; None: as is usual for its kind."""
     files_names: bool = False
     """Whether a submission names the classes; else their numbers are filed."""
 
