@@ -50,7 +50,10 @@ def outcomes_in(directory: Path) -> list[Outcome]:
 
 
 def epochs_of(history: list[dict[str, Any]], metric: str) -> list[dict[str, float]]:
-    """What each evaluation found, the training loss since the one before, and how many layers were uniform."""
+    """What each evaluation found, the training loss since the one before, and how many layers were uniform.
+
+    With `holdout_curve` also what it found on training data that was held out.
+    """
     found, losses = [], []
     for line in history:
         if "loss" in line:
@@ -59,6 +62,8 @@ def epochs_of(history: list[dict[str, Any]], metric: str) -> list[dict[str, floa
             figures = {"epoch": line["epoch"], "value": line[f"eval_{metric}"], "train_loss": statistics.fmean(losses)}
             found.append({key: round(value, 6) for key, value in figures.items()})
             found[-1]["uniform"] = len(line.get("uniform_sites", []))
+            if f"holdout_{metric}" in line:
+                found[-1]["held_out"] = round(line[f"holdout_{metric}"], 6)
             losses = []
     return found
 

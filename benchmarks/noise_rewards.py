@@ -2,7 +2,7 @@
 
     python benchmarks/noise_rewards.py --model mpnet-base --task cola --data_dir glue/CoLA --seeds 5 --out noise.json
 
-The generator (second version, as published) starts as it does in a run with the same seed, draws masks for random
+The generator (our v2 preset) starts as it does in a run with the same seed, draws masks for random
 batches of training sentences, and learns from rewards that are drawn from a normal distribution: its own Adam,
 baseline and clipping, a dropout step every ten steps. Nothing that it does changes a reward, so nothing that its drop
 rates do is learned. `--against` names a file of kept results, whose final drop rates (of `--rows`) are compared with

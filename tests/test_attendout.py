@@ -430,6 +430,22 @@ def test_the_plain_run_beside_is_a_plain_run(tmp_path):
     assert logged["plain_accuracy"] == stock.evaluate()["eval_accuracy"]
 
 
+def test_the_curve_on_held_out_data_is_that_of_the_model(tmp_path):
+    """Its metric on the part that is not trained on, logged beside that of each evaluation; nothing else changes."""
+    looks = {"eval_strategy": "steps", "eval_steps": 10}
+    settings = {"preset": "v2", "window": 4, "reward_source": "train_split", "holdout_share": 0.25}
+    plain = game(tmp_path / "a", settings, **looks)
+    plain.train()
+    trainer = game(tmp_path / "b", {**settings, "holdout_curve": True}, **looks)
+    trainer.train()
+    assert tr.same(tr.weights(plain.model), tr.weights(trainer.model))
+    logged = [entry for entry in trainer.state.log_history if "eval_accuracy" in entry]
+    assert len(logged) == 2
+    batch = tf.default_data_collator([trainer._holdout[row] for row in range(16)])
+    assert logged[-1]["holdout_accuracy"] == pytest.approx(score_of(trainer.model, batch, "correctness"))
+    assert not any("holdout_accuracy" in entry for entry in plain.state.log_history)
+
+
 def masking(rows):
     """A collator that draws random numbers, as that of masked language modelling does."""
     batch = tf.default_data_collator(rows)
@@ -844,6 +860,7 @@ def test_pruning_after_a_game_resumes(order, tmp_path):
         ({"prune_threshold": 0.5, "prune_order": "top"}, "leave prune_order"),
         ({"estimator": "contrast", "reward_source": "cached"}, "not trained on"),
         ({"draws": 1}, "2 or more"),
+        ({"preset": "v2", "holdout_curve": True}, "a game with held-out training data"),
         ({"window": 0}, "1 or more"),
         ({"reward": "accuracy"}, "one of loss, correctness"),
     ],

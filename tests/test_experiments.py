@@ -270,7 +270,7 @@ def test_keep_py_keeps_what_each_epoch_came_to(tmp_path):
         {"step": 0, "epoch": 0.0, "heads": []},
         {"step": 10, "epoch": 0.5, "loss": 0.8, "uniform_sites": [5]},
         {"step": 20, "epoch": 1.0, "loss": 0.6, "uniform_sites": [5]},
-        {"step": 20, "epoch": 1.0, f"eval_{metric}": 0.3, "eval_loss": 1.0, "uniform_sites": [4, 5]},
+        {"step": 20, "epoch": 1.0, f"eval_{metric}": 0.3, f"holdout_{metric}": 0.2, "uniform_sites": [4, 5]},
         {"step": 30, "epoch": 1.5, "loss": 0.4, "uniform_sites": [4, 5]},
         {"step": 40, "epoch": 2.0, f"eval_{metric}": 0.4, "eval_loss": 1.0, "uniform_sites": [4, 5]},
         {"step": 40, "epoch": 2.0, "train_loss": 0.6},
@@ -285,7 +285,7 @@ def test_keep_py_keeps_what_each_epoch_came_to(tmp_path):
         assert epochs == {
             "dense": None,
             "top-8": [
-                {"epoch": 1.0, "value": 0.3, "train_loss": 0.7, "uniform": 2},
+                {"epoch": 1.0, "value": 0.3, "train_loss": 0.7, "uniform": 2, "held_out": 0.2},
                 {"epoch": 2.0, "value": 0.4, "train_loss": 0.4, "uniform": 2},
             ],
         }

@@ -19,8 +19,8 @@ L0; v2 preset; MPNet-base; MiniLM-L6; SST-2; WNUT-17; CoNLL-2003; SmolLM2-135M; 
 4, 6, 8 and 10 of 12 layers; 12 layers; 10 layers; 8 layers; 10 uniform layers; 8 of 12 layers; 10 to 11 of 12 layers
 4 of its 30 attention blocks; kept of 12; 10 to 11 layers; windows of 15 and 25; within 2% of all
 32 × 256; 2.6 ×; 1.8 ×; 2 ×; 4 ×; p = 0.1; rate 0.1 to 5; rate of 0.1; temperature of 1; below -1
-99.3% of the heads on WNLI; Tables 1 and 2; Table 1; Table 2; Table 3; Table 4; Figures 6 and 7; Figures 3 and 4
-Figure 2; Figure 3; Figure 5; eq. 3
+99.3% of the heads on WNLI; Tables 1 and 2; Tables 2 and 3; Table 1; Table 2; Table 3; Table 4; Figures 6 and 7
+Figures 3 and 4; Figure 2; Figure 3; Figure 4; Figure 5; Figure 7; eq. 3
 """
 """Names, settings and numbers of the papers in RESULTS.md: everything else there is filled in from raw files."""
 
@@ -206,6 +206,60 @@ def test_tables_over_tasks_pair_by_seed_and_take_the_first_experiment_that_has_a
     pages.page.write_text("<!-- across: dense ours-tusks/m-cola top-8 -->\n<!-- /across -->\n")
     with pytest.raises(FileNotFoundError, match="no such experiment"):
         pages.check()
+
+
+def curve(*points: tuple[float, float]) -> list[dict[str, float]]:
+    """Of (on held-out data, on dev) by epoch, as keep.py keeps it."""
+    return [
+        {"epoch": float(epoch), "held_out": held_out, "value": value, "train_loss": 0.5, "uniform": 0}
+        for epoch, (held_out, value) in enumerate(points, 1)
+    ]
+
+
+def test_held_out_data_chooses_row_and_epoch_and_dev_is_shown(pages):
+    """By the mean over seeds: what is best on dev, or on held-out data of one seed alone, is not chosen."""
+    curves = {
+        "dense-95": [curve((0.4, 0.50), (0.6, 0.60), (0.5, 0.90)), curve((0.4, 0.50), (0.6, 0.70), (0.5, 0.90))],
+        "better": [curve((0.9, 0.99), (0.5, 0.40)), curve((0.1, 0.99), (0.5, 0.40))],
+        "better-window-25": [curve((0.5, 0.99), (0.6, 0.63)), curve((0.5, 0.99), (0.7, 0.73)), curve((0.1, 0.1))],
+    }
+    runs = [run(name, seed, 0.9, epochs=one) for name, found in curves.items() for seed, one in enumerate(found)]
+    plant(pages.root, "ours-attendout-longer/m-cola", [*runs, run("default", 0, 0.9), run("dense", 0, 0.9)])
+    found = pages.fill(
+        "chosen: ours-attendout-longer/m-cola\n"
+        "plain: dense-95\n"
+        "AttendOut: better better-window-25 not-run\n"
+        "our defaults: default\n"
+    )
+    assert found[2:4] == [
+        "| plain | 65.0 ± 7.1 |  | `dense-95`, epoch 2 | 2 |",
+        "| AttendOut | 68.0 ± 7.1, +3.0 (+3.0 to +3.0) | +3.0 (+3.0 to +3.0) | `better-window-25`, epoch 2 | 2 |",
+    ]
+    assert len([line for line in found if line.startswith("|")]) == 4, "no curve, no line"
+    assert "held-out training data" in found[-1]
+
+
+def test_rows_of_controls_and_of_score_dropout_are_called_what_they_are(pages):
+    game = {"preset": "v2", "reward_source": "train_split", "generator_lr": 0}
+    idle = {"prior": 30, "generator_lr": 0, "generator_warmup": 0.99, "holdout_curve": True}
+    runs = [
+        run("dense", 0, 0.5),
+        run("dense-95", 0, 0.5, settings=settings(method="attendout", method_config=idle, model="m")),
+        run("sampled-frozen", 0, 0.5, settings=settings(method="attendout", method_config=game, model="m")),
+        *(
+            run(
+                f"{on}-0.1", 0, 0.5, settings=settings(method="attention-dropout", method_config={"on": on}, model="m")
+            )
+            for on in ("scores", "weights")
+        ),
+    ]
+    plant(pages.root, "ours-attendout/m-cola", runs, baseline="dense")
+    _, _, *lines, _, _ = pages.fill("results: ours-attendout/m-cola")
+    methods = {line.split(" | ")[-1].strip("`| "): line.split(" | ")[0].strip("| ") for line in lines if "|" in line}
+    assert methods["dense"] == methods["dense-95"] == "dense"
+    assert methods["sampled-frozen"].startswith("AttendOut, `preset=v2`")
+    assert methods["scores-0.1"].startswith("attention dropout, `on=scores`")
+    assert methods["weights-0.1"].startswith("attention dropout, not rescaled")
 
 
 def test_a_number_in_a_sentence_is_filled_in_and_checked(pages):

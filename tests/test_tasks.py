@@ -125,6 +125,7 @@ def test_imdb_is_a_file_a_review_in_order(tmp_path):
     assert [review.text for review in reviews[:3]] == [f"A neg film, train {number}." for number in (0, 2, 10)]
     assert [review.label for review in reviews] == [0, 0, 0, 1, 1, 1]
     assert local("imdb", tmp_path, "validation")[0].text == "A neg film, test 0."
+    assert (TASKS["imdb"].max_length, TASKS["sst2"].max_length) == (512, None), "reviews are long"
     (tmp_path / "other" / "train").mkdir(parents=True)
     with pytest.raises(TaskError, match="There is no directory"):
         local("imdb", tmp_path / "other", "train")

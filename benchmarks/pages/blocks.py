@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from . import compared, measured
+from . import choices, compared, measured
 from .inline import number, values
 from .raw import ROOT
 
@@ -20,6 +20,7 @@ KINDS: dict[str, Callable[[Path, list[str], dict[str, str]], str]] = {
     "pairs": compared.pairs,
     "heads": compared.heads,
     "cost": compared.cost,
+    "chosen": choices.chosen,
     "speed": measured.speed,
     "shapes": measured.shapes,
     "steps": measured.steps,

@@ -93,7 +93,7 @@ def raw_link(page: Path, name: str, text: str = "Raw file") -> str:
     return f"[{text}]({os.path.relpath(RESULTS / f'{name}.json', page.parent)})"
 
 
-def _raw_links(page: Path, tasks: dict[str, list[Place]]) -> str:
+def raw_links(page: Path, tasks: dict[str, list[Place]]) -> str:
     """One for each file, named by the task, and by the experiment where a task has several."""
     links = [
         raw_link(page, place.name, formats.task_name(task) + (f" ({place.experiment})" if len(places) > 1 else ""))
@@ -139,7 +139,7 @@ def across(page: Path, words: Sequence[str], options: dict[str, str]) -> str:
     header = [*named, "uniform layers", *map(formats.task_name, tasks), "mean of the tasks", "seeds", "raw name"]
     if len(tasks) == 1 or options.get("mean") == "no":
         header, lines = _without(header, lines, len(named) + 1 + len(tasks))
-    return "\n".join([formats.table(header, lines), f"Points against `{baseline}`. {_raw_links(page, tasks)}", ""])
+    return "\n".join([formats.table(header, lines), f"Points against `{baseline}`. {raw_links(page, tasks)}", ""])
 
 
 def _without(header: list[str], lines: list[list[str]], column: int) -> tuple[list[str], list[list[str]]]:
@@ -188,7 +188,7 @@ def by_speed(page: Path, words: Sequence[str], _options: dict[str, str]) -> str:
     return (
         formats.table(["task", "dense", *speeds], [*lines, ["mean difference", "", *means]])
         + "\n"
-        + (f"Rows: {', '.join(f'`{name}`' for name in (baseline, *shown))}. {_raw_links(page, tasks)}\n")
+        + (f"Rows: {', '.join(f'`{name}`' for name in (baseline, *shown))}. {raw_links(page, tasks)}\n")
     )
 
 
@@ -214,7 +214,7 @@ def pairs(page: Path, words: Sequence[str], options: dict[str, str]) -> str:
         if seeds:
             lines.append([what, *cells, formats.counted(seeds), f"`{row}` against `{other}`"])
     header = ["what differs", *map(formats.task_name, tasks), "seeds", "raw names"]
-    return f"{formats.table(header, lines)}\nPoints. {_raw_links(page, tasks)}\n"
+    return f"{formats.table(header, lines)}\nPoints. {raw_links(page, tasks)}\n"
 
 
 def heads(_page: Path, words: Sequence[str], _options: dict[str, str]) -> str:

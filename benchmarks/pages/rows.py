@@ -22,7 +22,7 @@ METHODS = {
     "fewer-layers": "fewer layers",
     "fisher": "Fisher",
     "similarity": "similarity",
-    "attention-dropout": "attention dropout, not rescaled",
+    "attention-dropout": "attention dropout",
     "layerdrop": "LayerDrop",
     "attention-layerdrop": "Attention LayerDrop",
     "drophead": "DropHead",
@@ -33,10 +33,13 @@ COLUMNS = ("method", "asked", "trained for", "epochs", "rate", "noise", "distill
 SHOWN_ELSEWHERE = {
     *("distill_logits", "distill_hidden", "distill_noise", "label_weight", "prune_order", "prune_count", "count"),
     *("target_sparsity", "share_of", "max_drop", "speedup", "speed_table", "speed_elsewhere", "cache_samples"),
+    "holdout_curve",
 }
 """Of a method's settings: those with a column of their own, and those that change no result worth a column."""
 MAY_BE_EMPTY = ("trained for", "rate")
 """Columns that say nothing where all rows that fill them agree."""
+NEVER = 30
+"""From this prior on, a generator that does not learn drops nothing; below, one that is frozen still drops."""
 OF_AN_IDLE_GENERATOR = {"prior", "window", "generator_lr", "generator_warmup", "tune_share"}
 PLAIN_ERROR = ("c439c1c", "06f5bd0", "6c6ace1")
 """Commits at which distill_hidden weighed the plain squared error of hidden states, not its share of the teacher's."""
@@ -80,7 +83,8 @@ def takes_steps(settings: Mapping[str, Any]) -> bool:
 def is_idle(run: Mapping[str, Any]) -> bool:
     """AttendOut whose generator drops nothing: how layers were pruned, and data held out, without a game."""
     own = run["settings"].get("method_config") or {}
-    return run["settings"]["method"] == "attendout" and (own.get("generator_lr") == 0 or own.get("tune_share") == 1)
+    drops_nothing = own.get("generator_lr") == 0 and own.get("prior", 0) >= NEVER
+    return run["settings"]["method"] == "attendout" and (drops_nothing or own.get("tune_share") == 1)
 
 
 def _method(place: Place, run: Mapping[str, Any]) -> str:
@@ -107,6 +111,8 @@ def _kind(run: Mapping[str, Any]) -> str:
         return "uniform layers"
     if settings["method"] == "attendout" and own.get("prune_count") and not takes_steps(settings):
         return "uniform layers"
+    if settings["method"] == "attention-dropout" and own.get("on") != "scores" and not own.get("rescale"):
+        return f"{METHODS['attention-dropout']}, not rescaled"
     return METHODS.get(settings["method"], settings["method"])
 
 

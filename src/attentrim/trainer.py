@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -250,14 +251,24 @@ class Trainer(OrderedTrainer):
     # Evaluating, logging, saving, choosing
 
     def evaluate(self, eval_dataset: Any = None, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Like the stock Trainer's `evaluate`. Also evaluates and logs networks that train beside the model."""
+        """Like the stock Trainer's `evaluate`. Also evaluates and logs what the method asks for.
+
+        These are networks that train beside the model, and the model on training data that was held out.
+        """
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if self.session is not None and not isinstance(data, dict):
             for name, playing in self.session.companions().items():
-                with playing, torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
-                    found = self.predict(data, metric_key_prefix=name).metrics or {}
-                self.session.note({key: value for key, value in found.items() if not key.endswith(_SPEEDS)})
+                self._note(name, data, playing)
+            if self.session.judges_holdout and self._holdout is not None:
+                self._note("holdout", self._holdout, nullcontext())
         return super().evaluate(eval_dataset, *args, **kwargs)
+
+    def _note(self, name: str, data: Any, playing: AbstractContextManager[None]) -> None:
+        """Metrics for the log, under names that start with this one."""
+        assert self.session is not None
+        with playing, torch.random.fork_rng(devices=[]):  # a loader draws a seed when it starts
+            found = self.predict(data, metric_key_prefix=name).metrics or {}
+        self.session.note({key: value for key, value in found.items() if not key.endswith(_SPEEDS)})
 
     @property
     def dense_model(self) -> Any:

@@ -194,6 +194,11 @@ class Session:
         """Networks that train beside the model, by name: contexts that put them into the model."""
         return {}
 
+    @property
+    def judges_holdout(self) -> bool:
+        """Whether evaluations judge the held-out part of the training data too."""
+        return False
+
     def note(self, numbers: Mapping[str, float]) -> None:
         """Add numbers to the log."""
 

@@ -210,7 +210,7 @@ def _length(settings: TaskSettings, model: Any, task: Task) -> int:
     longest, wanted = most_tokens(model), settings.max_length
     if wanted is not None and not SHORTEST <= wanted <= longest:
         raise AttentrimError(f"--max_length must be between {SHORTEST} and {longest} for this model. Got {wanted}.")
-    return wanted or usual_length(model, min(task.kind.max_length, longest))
+    return wanted or usual_length(model, min(task.max_length or task.kind.max_length, longest))
 
 
 def _check_stride(stride: int | None, length: int, task: Task) -> None:

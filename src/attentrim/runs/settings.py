@@ -65,7 +65,7 @@ class TaskSettings:
     label_column: str | None = setting(None, "the column with the label", "NAME")
     choice_columns: str | None = setting(None, "the columns with the choices", "A,B,C")
     max_length: int | None = setting(
-        None, "longest input in tokens; longer ones are cut (default: 128; clm: blocks of 512)"
+        None, "longest input in tokens; longer ones are cut (default: 128; imdb: 512; clm: blocks of 512)"
     )
     window_stride: int | None = setting(
         None, "read long texts in windows of max_length that overlap by this many tokens; their scores are averaged"

@@ -74,6 +74,8 @@ class Task:
     """The columns of generated tables, and of the user's own data."""
     more_sets: Mapping[str, str] = field(default_factory=dict)
     """Further splits to report results on, by name."""
+    max_length: int | None = None
+    """Maximum input length in tokens unless told otherwise; None: as is usual for its kind."""
     files_names: bool = False
     """Whether a submission contains the names of classes instead of their numbers."""
 

@@ -40,5 +40,6 @@ TASKS.register(
         LABELS,
         Local({"train": ("train",), "validation": ("test",), "test": ("test",)}, _read, COLUMNS, whole=True),
         Hub("stanfordnlp/imdb", COLUMNS, splits={"validation": "test"}),
+        max_length=512,
     ),
 )

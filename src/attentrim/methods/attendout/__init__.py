@@ -96,6 +96,9 @@ class AttendOut(ProgressiveMethod):
     plain_run: bool = option(
         False, "train a third, plain copy on the same batches and record its metric at each evaluation"
     )
+    holdout_curve: bool = option(
+        False, "train_split, max_drop: record the metric on the held-out part of the training data at each evaluation"
+    )
     # what the generator learns from
     estimator: str = option(
         None,
@@ -123,7 +126,9 @@ class AttendOut(ProgressiveMethod):
         8, "policy, cached: examples of each batch to keep for a window, for rewards and for learning", AT_LEAST_ONE
     )
     shuffle_rewards: bool = option(
-        False, "control experiment: rewards in random order (heldout, lookahead: labels in random order)"
+        False,
+        "control experiment: the generator learns from rewards in random order (policy: drawn from all so far; "
+        "heldout, lookahead: labels in random order); restarts go by the real ones",
     )
     holdout_share: float = option(0.05, "train_split, max_drop: share of the training data to hold out", SHARE)
     noise: float = option(0.15, "noisy_train: share of tokens replaced at random", SHARE)
@@ -182,6 +187,10 @@ class AttendOut(ProgressiveMethod):
             raise MethodError(
                 f"The {self.estimator} estimator needs data that is not trained on: set reward_source to one of "
                 f"{', '.join(SOURCES[1:])}."
+            )
+        if self.holdout_curve and not (self.has_game and self.data.holdout):
+            raise MethodError(
+                "holdout_curve is for a game with held-out training data: set reward_source=train_split, or max_drop."
             )
         if not self.has_game:
             amount = f"count={self.prune_count}" if self.prune_count is not None else f"max_drop={self.max_drop:g}"

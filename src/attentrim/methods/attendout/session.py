@@ -214,6 +214,10 @@ class AttendOutSession(ProgressiveSession):
     def companions(self) -> dict[str, AbstractContextManager[None]]:
         return {} if self.game.plain is None else {"plain": self.game.plain.swapped_in()}
 
+    @property
+    def judges_holdout(self) -> bool:
+        return self.method.holdout_curve
+
     def note(self, numbers: Mapping[str, float]) -> None:
         self.records.numbers.update(numbers)
 
