@@ -25,7 +25,7 @@ from attentrim.cli.output import Output
 from attentrim.cli.speed_table import show_rows
 from attentrim.cost import cost
 from attentrim.errors import AttentrimError
-from attentrim.flops import flops
+from attentrim.flops import flops, most_tokens
 from attentrim.runs.reader import measured_pairs
 
 SHAPES = [(1, 8), (3, 12)]
@@ -391,7 +391,7 @@ def test_heads_with_a_shared_bias_are_pruned_with_their_part_of_it():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"shapes": [(1, 513)]}, "--lengths 513 is too long for --model, which has 512 positions"),
+        ({"shapes": [(1, 513)]}, "--lengths 513 is too long for --model, which has positions for 512 tokens"),
         ({"shapes": [(1, 4000)]}, "--lengths 4000 is too long for --model"),
         ({"shapes": [(0, 8)]}, "must be 1 or more"),
         ({"backends": ["sdp"]}, "Unknown backend 'sdp'. Did you mean 'sdpa'?"),
@@ -410,9 +410,14 @@ def test_bad_settings(settings, message, dense):
     assert message in str(caught.value)
 
 
-def test_positions_that_start_at_two_are_not_overrun():
-    with pytest.raises(AttentrimError, match="--lengths 63"):
-        measure(zoo.build("roberta"), shapes=[(1, 63)])
+@pytest.mark.parametrize(("name", "most"), [("roberta", 62), ("mpnet", 62), ("bert", 512), ("llama", 64)])
+def test_positions_are_used_to_the_last_and_not_overrun(name, most, no_grad):
+    """RoBERTa-style models number them from the one after padding's."""
+    model = zoo.build(name)
+    assert most_tokens(model) == most
+    model(input_ids=torch.full((1, most), 7))
+    with pytest.raises(AttentrimError, match=f"--lengths {most + 1} is too long"):
+        measure(model, shapes=[(1, most + 1)])
 
 
 # Generation

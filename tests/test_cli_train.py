@@ -322,7 +322,7 @@ BAD = [
     (["--data_dir", "nowhere"], "There is no file nowhere/train.tsv"),
     (["--learning_rat", "1"], "Unknown flag '--learning_rat'. Did you mean '--learning_rate'"),
     (["--learning_rate", "fast"], "invalid float value: 'fast'"),
-    (["--max_length", "4"], "--max_length must be between 8 and 510"),
+    (["--max_length", "4"], "--max_length must be between 8 and 512"),
     (["--max_train_samples", "0"], "must be 1 or more"),
     (["--model", "./nowhere"], "There is no model directory ./nowhere"),
     (["--config", "nowhere.yaml"], "Cannot read the config nowhere.yaml"),

@@ -14,7 +14,7 @@ from attentrim import Control, Plan, Trainer, portable, trim
 from attentrim.errors import AttentrimError, MissingExtraError, UnsupportedModelError
 
 gguf = pytest.importorskip("gguf")
-TOKENS = [chr(letter) for letter in range(33, 121)] + ["Ġ", "ab", "<end>"]
+TOKENS = [chr(letter) for letter in range(33, 121)] + ["Ġ", "ab", "<start>", "<end>"]
 NAMES = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -47,7 +47,9 @@ def file(tmp_path_factory):
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(TOKENS)
     writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(len(TOKENS) - 2)
     writer.add_eos_token_id(len(TOKENS) - 1)
+    writer.add_add_bos_token(True)
     writer.add_tensor(
         "token_embd.weight", model.model.embed_tokens.weight.detach().repeat(2, 1)[: len(TOKENS)].numpy()
     )
@@ -125,7 +127,9 @@ def test_the_command_line_takes_the_file(file, tmp_path, capsys):
         shown = run_json(capsys, "show", "--model", name)
         assert (shown["heads_kept"], shown["name"]) == (heads, "LlamaForCausalLM")
     tokens = tf.AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)("Hello").input_ids
-    assert tokens == tf.AutoTokenizer.from_pretrained(out)("Hello").input_ids != []
+    start = TOKENS.index("<start>")
+    assert start not in tokens, "transformers now reads from the file that texts begin with it"
+    assert tf.AutoTokenizer.from_pretrained(out)("Hello").input_ids == [start, *tokens]
 
 
 def test_the_command_line_trains_on_the_file(file, tmp_path, capsys):
@@ -138,11 +142,12 @@ def test_the_command_line_trains_on_the_file(file, tmp_path, capsys):
 
 def test_a_language_model_is_evaluated_and_planned_for_from_the_file(file, tmp_path, capsys):
     for split in ("train", "validation"):
-        (tmp_path / f"{split}.txt").write_text("ab cd ef gh ij\n" * 40)
+        (tmp_path / f"{split}.txt").write_text("ab cd ef gh ij\n" * 37)  # 481 tokens
     model = ["--model", file, "--task", "clm", "--max_length", 16, "--use_cpu"]
     files = [flag for split in ("train", "validation") for flag in (f"--{split}_file", tmp_path / f"{split}.txt")]
     for data in (["--data_dir", tmp_path], files):
-        assert run_json(capsys, "evaluate", *model, *data)["metric"] == "perplexity"
+        found = run_json(capsys, "evaluate", *model, *data)
+        assert (found["metric"], found["examples"]) == ("perplexity", 33)  # blocks of 15 tokens after <start>
     search = ["--method", "similarity", "--method_config", "remove=attention:1", "--no_bench"]
     found = run_json(capsys, "plan", *model, *files, *search, "--output_dir", tmp_path / "small")
     assert len(found["blocks_removed"]["attention"]) == 1

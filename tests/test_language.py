@@ -112,7 +112,7 @@ def test_limits_and_samples_are_of_blocks(home):
     assert len(set(rows)) == len(rows) == 6
     assert set(rows) <= set(blocks)
     usual = load_for_task(TaskSettings(**{**vars(settings), "max_length": None}), ["train"], ignore, fresh_head=False)
-    assert usual.max_length == 62, "as many as the model has positions for, and 512 at most"
+    assert usual.max_length == 64, "as many as the model has positions for, and 512 at most"
 
 
 def test_without_validation_data_the_end_of_the_text_serves(home):

@@ -219,7 +219,7 @@ def test_a_target_is_completed_by_what_there_is(monkeypatch):
         ({"backend": "sdp"}, "Unknown backend 'sdp'. Did you mean 'sdpa'"),
         ({"backend": "cudagraph"}, "needs speed_device cuda"),
         ({"dtype": "tf32"}, "is a mode of CUDA devices"),
-        ({"length": 1000}, "speed_length is 1000; this model has positions for 510 tokens"),
+        ({"length": 1000}, "speed_length is 1000; this model has positions for 512 tokens"),
     ],
 )
 def test_targets_that_cannot_be(asked, message, monkeypatch):

@@ -61,6 +61,12 @@ def _count(shape: Any, batch: int, length: int) -> int:
 
 
 def most_tokens(model: Any) -> int:
-    """Tokens that a model can take; RoBERTa-style models spend two positions on padding."""
+    """Tokens that a model can take; RoBERTa-style models number positions from the one after padding's."""
     text = getattr(model.config, "text_config", model.config)
-    return int(getattr(text, "max_position_embeddings", None) or sys.maxsize) - 2
+    positions = int(getattr(text, "max_position_embeddings", None) or sys.maxsize)
+    padding = [
+        module.padding_idx
+        for name, module in model.named_modules()
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None
+    ]
+    return positions - padding[0] - 1 if padding else positions

@@ -37,6 +37,18 @@ def _whole() -> dict[str, Any]:
     return {"quantization_config": config(dequantize=True)} if config else {}
 
 
+def load_gguf_tokenizer(directory: str, *, gguf_file: Any, **settings: Any) -> Any:
+    """The tokenizer of a GGUF file. It begins texts as the file says, which transformers does not read."""
+    from gguf import GGUFReader
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(directory, gguf_file=gguf_file, **settings)
+    said = GGUFReader(Path(directory) / gguf_file).fields.get("tokenizer.ggml.add_bos_token")
+    if said is not None and said.contents():
+        tokenizer.add_bos_token = True
+    return tokenizer
+
+
 def forget_gguf(model: Any) -> None:
     """Have a model whose weights were unpacked from a GGUF file be a plain one, which can be saved and trained."""
     stored = getattr(getattr(model, "config", None), "quantization_config", None)

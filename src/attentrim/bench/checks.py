@@ -9,13 +9,8 @@ import torch
 
 from ..cost import most_tokens
 from ..errors import AttentrimError, unknown_name
-from ..inputs import example_inputs
 from ..kv_cache import cache_bytes_per_token
-from .backends import place
 from .settings import BACKENDS, DEVICES, DTYPES, PLAIN, RIVALS
-
-SPARE_POSITIONS = 2
-"""`most_tokens` leaves this many for architectures that number positions from 2; others can use them."""
 
 
 def check(
@@ -75,22 +70,8 @@ def _check_decoding(models: Mapping[str, Any], backends: Sequence[str], new_toke
 
 
 def _check_length(name: str, model: Any, length: int, new_tokens: int | None = None) -> None:
-    safe = most_tokens(model)
-    if length <= safe:
-        return
-    if length <= safe + SPARE_POSITIONS and _runs(model, length):
+    most = most_tokens(model)
+    if length <= most:
         return
     asked = f"--lengths {length - new_tokens} with --decode {new_tokens}" if new_tokens else f"--lengths {length}"
-    raise AttentrimError(
-        f"{asked} is too long for --{name}, which has {safe + SPARE_POSITIONS} positions (some models "
-        f"number them from {SPARE_POSITIONS}): at most {safe} are safe."
-    )
-
-
-def _runs(model: Any, length: int) -> bool:
-    try:
-        with torch.inference_mode():
-            place(model, "cpu", torch.float32)(**example_inputs(model, 1, length))
-    except (IndexError, RuntimeError):
-        return False
-    return True
+    raise AttentrimError(f"{asked} is too long for --{name}, which has positions for {most} tokens.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..errors import MissingExtraError
+from ..flops import most_tokens
 from ..routing import NAME as CONTROL
 from ..sites import find_sites, layout_of
 from .checking import LONGER
@@ -17,8 +17,6 @@ from .quantizing import QUANTIZATIONS
 from .report import ExportError
 
 PACKAGES = ("onnx", "onnxscript", "onnxruntime")
-SPARE_POSITIONS = 2
-"""RoBERTa-style models number positions from 2."""
 
 
 def refuse_arguments(
@@ -38,8 +36,7 @@ def refuse_arguments(
     if quantize not in (None, *QUANTIZATIONS):
         raise wrong("quantize", f"None or one of: {', '.join(QUANTIZATIONS)}", quantize)
     layout_of(model)
-    text = getattr(model.config, "text_config", model.config)
-    longest = (getattr(text, "max_position_embeddings", None) or math.inf) - LONGER - SPARE_POSITIONS
+    longest = most_tokens(model) - LONGER
     if length > longest:
         raise wrong("length", f"at most {longest}, so that the check can use longer inputs than the trace", length)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import AttentrimError
-from ..gguf import where_to_load
+from ..gguf import load_gguf_tokenizer, where_to_load
 from ..guarded import belongs
 from ..sentences.listing import module_folders
 from .remarks import Say, ignore
@@ -120,9 +120,9 @@ def _save_processor(model: str, output_dir: Path, say: Say) -> list[str]:
     from .models import STOCK_CODE
 
     source, more = where_to_load(model)
-    processors: Any = transformers.AutoTokenizer if more else transformers.AutoProcessor
+    load = load_gguf_tokenizer if more else transformers.AutoProcessor.from_pretrained
     try:
-        processor = processors.from_pretrained(source, **more, **STOCK_CODE)
+        processor: Any = load(source, **more, **STOCK_CODE)
     except (OSError, ValueError):
         return []
     except Exception as error:  # tokenizers raise nothing more precise

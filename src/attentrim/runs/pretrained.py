@@ -10,7 +10,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from ..errors import AttentrimError, TaskError
-from ..gguf import forget_gguf, where_to_load
+from ..gguf import forget_gguf, load_gguf_tokenizer, where_to_load
 from ..sentences.model import encoder_class
 from ..tasks import Task
 from .heads import check_head, class_names, put_in_order
@@ -91,11 +91,12 @@ def load_tokenizer(name: str, words: bool = False) -> Any:
 
 def _tokenizer(name: str, words: bool) -> Any:
     source, more = where_to_load(name)
-    tokenizer = AutoTokenizer.from_pretrained(source, **more, **STOCK_CODE)
+    load = load_gguf_tokenizer if more else AutoTokenizer.from_pretrained
+    tokenizer = load(source, **more, **STOCK_CODE)
     try:
         if words:
             tokenizer(["a", "b"], is_split_into_words=True)
     except (AssertionError, ValueError):
         # byte-level tokenizers take single words only so
-        return AutoTokenizer.from_pretrained(source, add_prefix_space=True, **more, **STOCK_CODE)
+        return load(source, add_prefix_space=True, **more, **STOCK_CODE)
     return tokenizer
