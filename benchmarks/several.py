@@ -100,7 +100,7 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("lines", type=Path, help="a text file; empty lines and those that begin with # are skipped")
     parser.add_argument("--engine", default="local", help="local, or ray (default: local)")
-    parser.add_argument("--jobs", type=int, help="runs at the same time (default: 1; with ray, one per GPU or machine)")
+    parser.add_argument("--jobs", type=int, help="runs at a time (default: 1; with ray, one per GPU or machine)")
     parser.add_argument("--dry_run", action="store_true", help="list what would be run, in order")
     args, flags = parser.parse_known_args(words)
     lines = [shlex.split(line, comments=True) for line in args.lines.read_text(encoding="utf-8").splitlines()]
