@@ -305,7 +305,7 @@ def test_bad_settings(settings, words):
 def test_what_cannot_go_is_said_at_once():
     model = zoo.build("llama", layers=2)
     for remove, most in (
-        ("attention:3", "3 attention blocks are to be removed; at most 2"),
+        ("attention:3", "3 attention blocks should be removed; at most 2"),
         ("layers:2", "at most 1"),
     ):
         with pytest.raises(MethodError, match=most):

@@ -400,6 +400,6 @@ def test_a_model_without_attention_is_refused():
 
 
 def test_the_reason_says_how_many_and_which():
-    assert UniformSites().reason == "Made half of the sites uniform: those nearest to the output."
+    assert UniformSites().reason == "Attention made uniform in half of the sites: those nearest to the output."
     assert "4 sites: those that cost the metric least" in UniformSites(count=4, order="greedy").reason
     assert "at most 0.01 of the metric" in UniformSites(max_drop=0.01).reason

@@ -103,26 +103,38 @@ def asked(_page: Path, words: Sequence[str], _options: dict[str, str]) -> str:
     return formats.table(["asked", *map(formats.task_name, tasks), "raw name"], lines)
 
 
+UNITS = ("heads", "neurons", "layers")
+"""What a model has, in the record of a measurement."""
+
+
 def backends(page: Path, words: Sequence[str], _options: dict[str, str]) -> str:
     """`backends: DIRECTORY MODEL ...`: milliseconds by runtime, and times as fast as the dense model in PyTorch."""
     directory, *models = words
     found: dict[str, dict[str, list[float]]] = {"dense": {}}
+    units: dict[str, list[str]] = {}
     dense = []
     for model in models:
-        entries = read(f"speed/{directory}/{model}.json")["rows"]
-        for entry in entries:
+        measured = read(f"speed/{directory}/{model}.json")
+        units["dense"] = [f"{measured[f'{unit}_against']:,}" for unit in UNITS]
+        units[model] = [f"{measured[unit]:,}" for unit in UNITS]
+        for entry in measured["rows"]:
             name = model if entry["name"] == "model" else "dense"
             found.setdefault(name, {}).setdefault(entry["backend"], []).append(entry["milliseconds_median"])
-        dense += [entry["milliseconds_median"] for entry in entries if entry["name"] == "against"][:1]
+        dense += [entry["milliseconds_median"] for entry in measured["rows"] if entry["name"] == "against"][:1]
     start = sum(dense) / len(dense)
     runtimes = list(found["dense"])
     lines = [
-        [name, *(f"{(ms := sum(cells[each]) / len(cells[each])):.0f} ms, {start / ms:.1f} ×" for each in runtimes)]
+        [
+            *units[name],
+            *(f"{(ms := sum(cells[each]) / len(cells[each])):.0f} ms, {start / ms:.1f} ×" for each in runtimes),
+            f"`{name}`",
+        ]
         for name, cells in found.items()
     ]
     names = {"eager": "PyTorch", "onnx": "ONNX Runtime", "onnx-int8": "ONNX Runtime, int8"}
     links = ", ".join(raw_link(page, f"speed/{directory}/{model}", model) for model in models)
-    return formats.table(["", *(names.get(each, each) for each in runtimes)], lines) + f"\nRaw files: {links}.\n"
+    header = [*UNITS, *(names.get(each, each) for each in runtimes), "raw name"]
+    return formats.table(header, lines) + f"\nRaw files: {links}.\n"
 
 
 def speed_of(row: Row, task: str, file: str = "mpnet-base-cpu") -> tuple[float, bool] | None:

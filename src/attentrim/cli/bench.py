@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     def several(flag: str, default: Any, help: str, **more: Any) -> None:
         parser.add_argument(flag, nargs="+", default=default, help=help, **more)
 
-    parser.add_argument("--model", required=True, help="a model directory, trimmed or not, a GGUF file, or hub name")
+    parser.add_argument("--model", required=True, help="a model directory (trimmed or not), GGUF file or hub name")
     parser.add_argument("--against", help="the model to compare with, usually the dense one")
     several("--batch_sizes", DEFAULT_BATCHES, "sequences per batch (default: 1 8)", type=positive)
     several("--lengths", [128], "tokens per sequence (default: 128)", type=positive)

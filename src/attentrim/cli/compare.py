@@ -45,7 +45,9 @@ COMMON = [name for name in RUN_SETTINGS if name not in OF_ONE_RUN]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_task_arguments(parser)
     add_settings(parser, ["max_train_samples", "dropout"])
-    parser.add_argument("--methods", metavar="A,B,C", help="methods; plain fine-tuning (dense) is always added")
+    parser.add_argument(
+        "--methods", metavar="A,B,C", help="methods to compare; plain fine-tuning (dense) is always added"
+    )
     parser.add_argument("--seeds", metavar="N", help="number of seeds (0 to N-1), or a list such as 3,4 (default: 5)")
     parser.add_argument(
         "--target_sparsity",
@@ -71,7 +73,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where to run: local (this machine), or ray (a cluster) (default: local)",
     )
     parser.add_argument(
-        "--jobs", type=positive, help="runs at a time (default: 1; with ray: one per GPU, or per machine without GPUs)"
+        "--jobs",
+        type=positive,
+        help="runs at the same time (default: 1; with ray: one per GPU, or per machine without GPUs)",
     )
     parser.add_argument("--keep_models", action="store_true", help="keep the weights of every run")
     parser.set_defaults(takes_training_arguments=True)

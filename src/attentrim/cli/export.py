@@ -23,7 +23,7 @@ than the model, and the metric shows whether that matters"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a model directory, a GGUF file, or hub name")
+    parser.add_argument("--model", required=True, help="a model directory, GGUF file or hub name")
     parser.add_argument("--format", default="onnx", choices=["onnx"], help="the format to export to (default: onnx)")
     parser.add_argument("--output_dir", required=True, help="where to write model.onnx")
     parser.add_argument(

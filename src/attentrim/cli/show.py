@@ -13,7 +13,7 @@ EXAMPLES = """  attentrim show --model bert-base-uncased
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a model directory, a GGUF file, or hub name")
+    parser.add_argument("--model", required=True, help="a model directory, GGUF file or hub name")
     parser.add_argument(
         "--length", type=positive, default=128, help="sequence length for counting FLOPs (default: 128)"
     )

@@ -27,7 +27,7 @@ MOST = 2**22
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, help="a model directory, a GGUF file, or hub name")
+    parser.add_argument("--model", required=True, help="a model directory, GGUF file or hub name")
     parser.add_argument("--plan", help="a plan file")
     for name, (metavar, text) in FLAGS.items():
         parser.add_argument(f"--{name}", nargs="+", metavar=metavar, help=text)

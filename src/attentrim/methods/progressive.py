@@ -84,12 +84,12 @@ class ProgressiveMethod(Method):
 def amount_in_words(pruning: SitePruning) -> str:
     """How many sites are made uniform, for a sentence."""
     if pruning.max_drop is not None:
-        return f"as many sites as cost at most {pruning.max_drop:g} of the metric on training data that was held out"
+        return f"as many sites as cost at most {pruning.max_drop:g} of the metric on held-out training data"
     return "half of the sites" if pruning.count is None else f"{pruning.count} sites"
 
 
 ORDER_IN_WORDS = {
-    "greedy": "those that cost the metric least, one after the other, on training data that was held out",
+    "greedy": "those that cost the metric least, one after the other, on held-out training data",
     "top": "those nearest to the output",
 }
 """Which sites go first, for a sentence."""

@@ -259,12 +259,10 @@ class AttendOut(ProgressiveMethod):
         if self.pruning is None:
             return super().reason
         if self.prune_threshold is not None:
-            return (
-                "Made the sites uniform whose attention the generator dropped at least "
-                f"{self.prune_threshold:.0%} of the time."
-            )
+            share = f"{self.prune_threshold:.0%}"
+            return f"Attention made uniform in the sites that the generator dropped at least {share} of the time."
         first = {"generator": "those whose attention the generator dropped most", **ORDER_IN_WORDS}[self.prune_order]
-        return f"Made {amount_in_words(self.pruning)} uniform: {first}."
+        return f"Attention made uniform in {amount_in_words(self.pruning)}: {first}."
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         if not self.has_game:

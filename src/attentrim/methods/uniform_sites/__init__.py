@@ -65,7 +65,7 @@ class UniformSites(ProgressiveMethod):
 
     @property
     def reason(self) -> str:
-        return f"Made {amount_in_words(self.pruning)} uniform: {ORDER_IN_WORDS[self.order]}."
+        return f"Attention made uniform in {amount_in_words(self.pruning)}: {ORDER_IN_WORDS[self.order]}."
 
     def session(self, model: Any, **surroundings: Any) -> Any:
         from ..progressive_session import ProgressiveSession
