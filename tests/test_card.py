@@ -332,7 +332,7 @@ def test_a_run_without_a_dense_model_says_how_to_measure_one(tmp_path, config, c
     write_run(tmp_path, metrics={"removed": ["1 of 6 attention heads"], "speedup_flops": 1.5}, config=config)
     write_card(tmp_path)
     text = flat(tmp_path)
-    assert "**accuracy .750, 1.50 × by FLOPs (not timed)** The dense model was not measured" in text
+    assert "**accuracy .750, 1.50 × by FLOPs (not timed)** The dense model was not evaluated" in text
     assert ("`attentrim train --config config.yaml --method none --output_dir dense`" in text) == command
 
 

@@ -264,10 +264,10 @@ def test_attention_goes_on_plain_text_and_what_is_left_is_fine_tuned(home, tmp_p
     words += ["--teacher", home / "tiny", "--method", "attendout", "--method_config", *settings, "--no_bench"]
     result = run_json(capsys, "train", *words, "--output_dir", tmp_path / "text")
     assert result["uniform_sites"] == [1]
-    assert "says nothing" in result["remarks"][0]
+    assert "mean nothing" in result["remarks"][0]
     assert "before" not in result
     card = (tmp_path / "text" / "README.md").read_text()
-    assert "says nothing" in card
+    assert "mean nothing" in card
     assert "model-index" not in card
     tuned = train(capsys, home, tmp_path / "run", "--model", tmp_path / "text", "--method", "none")
     assert (tuned["uniform_sites"], tuned["heads_kept"]) == ([1], [4, 0])

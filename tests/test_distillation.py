@@ -312,7 +312,7 @@ def test_what_is_missing_for_distillation_is_said(tmp_path):
     with pytest.raises(MethodError, match=r"must be like Distillation\(logits=1.0\). Got 1.0 instead"):
         tr.trainer(tmp_path, None, teacher=teacher, distillation=1.0)
     model = tr.classifier()
-    with pytest.raises(MethodError, match="another model"):
+    with pytest.raises(MethodError, match="must not be the model that is trained"):
         tr.trainer(tmp_path, None, model, teacher=model, distillation=logits)
 
 

@@ -265,7 +265,7 @@ def test_encoders_and_decoders_are_told_apart(home, tmp_path, capsys, name, task
 def test_other_bad_input(home, tmp_path, capsys):
     words = ("--model", home / "tiny", *data(home))
     assert "no predictions of clm to write" in fails(capsys, "evaluate", *words, "--predictions", tmp_path / "a.tsv")
-    assert "must be between 8 and 62" in fails(capsys, "evaluate", *words, "--max_length", 512)
+    assert "must be between 8 and 64" in fails(capsys, "evaluate", *words, "--max_length", 512)
     assert "number of validation examples must be 1 or more" in fails(
         capsys, "evaluate", *words, "--max_eval_samples", 0
     )

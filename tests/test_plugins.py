@@ -120,8 +120,8 @@ BROKEN = {
     "no name": (
         {"Broken Thing": "one:FIRST"},
         f"{THING}\nFIRST = Thing('Broken Thing')",
-        "The thing 'Broken Thing' of one (one:FIRST) is not used: 'Broken Thing' is no name for a thing: "
-        "lower-case words joined by '-'.",
+        "The thing 'Broken Thing' of one (one:FIRST) is not used: 'Broken Thing' is not a valid name for "
+        "a thing: use lower-case words joined by '-'.",
     ),
 }
 

@@ -627,7 +627,7 @@ def test_the_command(tmp_path, capsys):
 def test_wrong_use_is_one_clear_line(tmp_path, capsys):
     run = write_run(tmp_path / "run")
     assert "There is no directory" in fails(capsys, "report", "--run", tmp_path / "nowhere")
-    assert "is no run" in fails(capsys, "report", "--run", tmp_path)
+    assert "is not a run directory" in fails(capsys, "report", "--run", tmp_path)
     assert "named twice" in fails(capsys, "report", "--run", run, "--run", run)
     assert "must be a file" in fails(capsys, "report", "--run", run, "--out", tmp_path)
     assert "must be a file" in fails(capsys, "report", "--run", run, "--out", tmp_path / "no" / "page.html")

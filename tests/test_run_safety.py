@@ -55,7 +55,7 @@ def content(directory):
 )
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(tmp_path, change, said):
     trainer_in(tmp_path).train()
-    with pytest.raises(TrainingError, match=f"of another run .{said}"):
+    with pytest.raises(TrainingError, match=f"belongs to another run .{said}"):
         trainer_in(tmp_path, **change).train(resume_from_checkpoint=True)
 
 
@@ -281,7 +281,7 @@ def test_the_same_command_goes_on(home, tmp_path, capsys):
     last = last_complete(tmp_path / "run")
     shutil.rmtree(last)
     assert "seed was 42, is 3" in fails(capsys, *words(home, tmp_path / "run", "--seed", 3))
-    assert "give one" in fails(
+    assert "give only one of them" in fails(
         capsys, *words(home, tmp_path / "run", "--overwrite_output_dir", "--resume_from_checkpoint", "true")
     )
     again = run_json(capsys, *words(home, tmp_path / "run", "--save_total_limit", 5))

@@ -205,7 +205,7 @@ def test_a_target_is_completed_by_what_there_is(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     model = tr.classifier()
     assert complete_target(model) == Target(8, 128, "float32", "sdpa", "cpu")
-    assert complete_target(tr.classifier(max_position_embeddings=42)).length == 40
+    assert complete_target(tr.classifier(max_position_embeddings=42)).length == 42
     given = complete_target(model, 2, 7, "bfloat16", "eager", "cpu")
     assert (given, str(given)) == (Target(2, 7, "bfloat16", "eager", "cpu"), "2 x 7 tokens on cpu (bfloat16, eager)")
 

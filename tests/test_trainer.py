@@ -516,7 +516,7 @@ def test_the_distance_to_an_equal_teacher_is_nothing(name, tmp_path):
 def test_teachers_that_do_not_fit_are_refused(tmp_path):
     model = tr.classifier()
     logits, hidden = Distillation(logits=1.0), Distillation(hidden=1.0)
-    with pytest.raises(MethodError, match="another model"):
+    with pytest.raises(MethodError, match="must not be the model that is trained"):
         tr.trainer(tmp_path, RandomHeads(), model, teacher=model, distillation=logits)
     for teacher, words in (
         (tr.classifier(num_labels=3), "same shape"),
