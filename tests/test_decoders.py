@@ -87,7 +87,9 @@ def test_the_cache_is_said_wherever_sizes_are(tmp_path, capsys):
 
 def test_heads_that_are_normalised_as_one_go_together():
     model = zoo.build("olmo2")
-    with pytest.raises(PlanError, match=r"Heads \[0, 1, 2, 3\] of site 0 are normalised as one: they can only be removed"):
+    with pytest.raises(
+        PlanError, match=r"Heads \[0, 1, 2, 3\] of site 0 are normalised as one: they can only be removed"
+    ):
         Plan.of(model, heads={0: [0, 1]})
     with Control(model) as control:
         control.set("heads", 0, torch.zeros(1))
